@@ -1,4 +1,5 @@
-"""The settings, from `config.toml`, the environment and the command line; and the servers named in `config.toml`."""
+"""The user's settings, read from `config.toml`, environment variables and the command line. Among them are the servers
+that `config.toml` lists under `[engines]`."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ _VARIABLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How to reach a server. Contains no secret: a key is named by its environment variable or its file."""
+    """How to reach a server: a table `[engines.NAME]` of `config.toml`. It never contains an API key, only the
+    environment variable or the file that holds the key."""
 
     url: str
     """`http://HOST:PORT`, `https://HOST` or `unix:/PATH`."""
@@ -46,13 +48,14 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """More headers, each read from an environment variable: `X-Team = "env:TEAM"`."""
 
     def arguments(self) -> dict[str, object]:
-        """Return the engine arguments for the connection, without model and family."""
+        """Return the fields that are set, except model and family, as engine arguments for connecting to the server."""
         given = msgspec.to_builtins(self)
         return {name: value for name, value in given.items() if value and name not in ("model", "family")}
 
 
 def check_engines(engines: Mapping[str, EngineSettings], source: str) -> None:
-    """Raise VlmtuiError(BAD_INPUT) if the name, a header or the key of a server is invalid."""
+    """Raise VlmtuiError(BAD_INPUT) if a server's name, header or API key setting is invalid. `source`: the file to name
+    in the error."""
     for name, engine in engines.items():
         if not _NAME.fullmatch(name):
             hint = "Use small letters, digits, - and _."
@@ -94,7 +97,7 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """The same seed gives the same answer on the same engine."""
 
     def over(self, base: Sampling | None) -> Sampling:
-        """Return `base` (or the defaults), overridden by the parameters that are set."""
+        """Return `base` (None: the defaults) with those parameters replaced that are set here."""
         chosen = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         return msgspec.structs.replace(base or Sampling(), **chosen)
 
@@ -130,7 +133,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Servers by name, for `--engine NAME` and the list of models."""
 
     def parameters_of(self, family: str, model: str) -> dict[str, object]:
-        """Return the further parameters of a model: those for its name, over those for its family, over the others."""
+        """Return the parameters of new conversations with a model. Values for the model's name win over values for its
+        family, and these over values for all models."""
         return {**self.parameters, **self.models.get(family, {}), **self.models.get(model, {})}
 
     @property
@@ -151,7 +155,8 @@ def config_file(paths: Paths) -> Path:
 def load_settings(
     paths: Paths, environment: Mapping[str, str], command_line: Mapping[str, object] | None = None
 ) -> Settings:
-    """Return the effective settings. `command_line` holds fields by name (also of sampling); None means not given.
+    """Return the effective settings. `command_line`: values by field name, including the fields of sampling; None: the
+    option was not given.
 
     Raises VlmtuiError(BAD_INPUT) naming the file or variable, and the invalid field.
     """
@@ -265,7 +270,8 @@ def _nested(name: str, value: object) -> dict[str, object]:
 
 
 def _hint_about_keys(given: Mapping[str, object]) -> str:
-    """Return a hint if a server's table contains the key itself; else an empty text."""
+    """Return a hint if a server's table contains an API key instead of the variable or file that holds the key; else an
+    empty text."""
     engines = given.get("engines")
     tables = engines.values() if isinstance(engines, Mapping) else ()
     has_key = any(isinstance(table, Mapping) and table.keys() & {"api_key", "key", "token"} for table in tables)

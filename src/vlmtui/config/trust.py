@@ -34,7 +34,7 @@ class TrustStore:
         self._file = paths.config / "trusted.json"
 
     def is_trusted(self, code: RemoteCode) -> bool:
-        """Return True if the user allowed exactly this code."""
+        """Return True if the user allowed this code at this commit, or with these file hashes."""
         commits, folders = self._read()
         if code.files is not None:
             return _TrustedFolder(code.model, dict(code.files), _other(code)) in folders
@@ -57,8 +57,8 @@ class TrustStore:
             self._write(commits, [*others, _TrustedFolder(code.model, dict(code.files), _other(code))])
 
     def changes(self, code: RemoteCode) -> tuple[str, ...]:
-        """Return the names of a folder's files that changed since the user allowed its code; empty if that never
-        happened."""
+        """Return the names of a folder's files that have changed since the user allowed its code; empty if the user has
+        never allowed it."""
         known = next((one for one in self._read()[1] if one.folder == code.model), None)
         if known is None or code.files is None:
             return ()

@@ -39,8 +39,8 @@ ENDINGS = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 
 
 def engine_titles(comparison: Comparison) -> list[str]:
-    """Return each side's engine, `vLLM 0.32.0 · float32 · cpu`; with model, revision and engine arguments if the sides
-    differ in them. Hostile."""
+    """Return the engine of each side, such as `vLLM 0.32.0 · float32 · cpu`, with the model, revision and engine
+    arguments in which the sides differ. Hostile text (see `vlmtui.text`)."""
     engines = [engine_of(comparison, side) for side in comparison.sides]
     return [
         " · ".join(filter(None, (_own_model(one, engines), one.facts, _arguments(one, engines)))) for one in engines
@@ -48,7 +48,8 @@ def engine_titles(comparison: Comparison) -> list[str]:
 
 
 def _own_model(one: EngineFingerprint, engines: list[EngineFingerprint]) -> str:
-    """Return the model if not all engines have it, with the revision if the same model has several."""
+    """Return the side's model if the sides differ in model or revision, else an empty text. If sides have the same
+    model in different revisions, the text includes the revision."""
     if all(other.model == one.model and other.revision == one.revision for other in engines):
         return ""
     is_alone = all(other.revision == one.revision for other in engines if other.model == one.model)
@@ -56,7 +57,7 @@ def _own_model(one: EngineFingerprint, engines: list[EngineFingerprint]) -> str:
 
 
 def _arguments(one: EngineFingerprint, engines: list[EngineFingerprint]) -> str:
-    """Return the engine arguments that differ between engines with the same facts."""
+    """Return the engine arguments in which this engine differs from others with the same model and facts."""
     alike = [other for other in engines if (other.model, other.facts) == (one.model, one.facts)]
     names = sorted({name for other in alike for name in other.engine_args})
     differing = [name for name in names if any(_value(other, name) != _value(one, name) for other in alike)]
@@ -68,13 +69,14 @@ def _value(engine: EngineFingerprint, name: str) -> str:
 
 
 def export_markdown(comparison: Comparison) -> str:
-    """Return the comparison as Markdown. Hostile text is in code spans and blocks, so that it cannot become markup;
-    control characters are made visible."""
+    """Return the comparison as Markdown. Hostile text (see `vlmtui.text`) is in code spans and blocks, so that it
+    cannot become markup; control characters are made visible."""
     return "\n".join(_lines(comparison)) + "\n"
 
 
 def run_facts(comparison: Comparison) -> list[tuple[str, str]]:
-    """Return model, engine and settings as names and values; values hostile."""
+    """Return model, engine, settings and attachments as pairs of name and value. The values are hostile text (see
+    `vlmtui.text`)."""
     sampling = {
         key: value for key, value in msgspec.to_builtins(comparison.sampling).items() if value not in (None, [], {})
     }
@@ -91,7 +93,8 @@ def run_facts(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def side_facts(side: Side) -> str:
-    """Return the token counts, times and ending of an answer in one line; hostile only in the text of a stop token."""
+    """Return one line with an answer's sampling, token counts and times, and why it ended. Only a stop token in it is
+    hostile text (see `vlmtui.text`)."""
     usage, timings = side.usage, side.timings
     if side.used is not None:
         parts = side.used.drawn()
@@ -109,7 +112,8 @@ def side_facts(side: Side) -> str:
 
 
 def answered_by(comparison: Comparison) -> list[str]:
-    """Return the engine of each side; empty texts if all sides have the same. Hostile."""
+    """Return the engine of each side; empty texts if one engine answered all sides. Hostile text (see
+    `vlmtui.text`)."""
     if all(side.engine is None for side in comparison.sides):
         return [""] * len(comparison.sides)
     return engine_titles(comparison)
@@ -120,8 +124,8 @@ def side_title(side: Side) -> str:
 
 
 def difference_lines(comparison: Comparison) -> list[str]:
-    """Return the summary in sentences; hostile only in quotations. With more than two sides: which sides differ from
-    the first."""
+    """Return sentences that say whether prompts and answers differ, and where. With more than two sides, they say which
+    sides differ from the first. Quotations are hostile text (see `vlmtui.text`)."""
     if len(comparison.sides) > 2:
         return [
             _unlike_first(comparison.sides, "prompt", _prompt_and_images),
@@ -140,7 +144,8 @@ def difference_lines(comparison: Comparison) -> list[str]:
 
 
 def _prompt_and_images(side: Side) -> object:
-    """Return the prompt, and the hashes of its images, whose tokens are the same for all images."""
+    """Return a side's prompt and the hashes of its images. Both are needed to compare sides, since the placeholder
+    tokens are the same for every image."""
     pictures = attachments_of(side.request) if side.request is not None else ()
     return side.prompt_token_ids or side.prompt, tuple(item.sha256 for item in pictures)
 
@@ -177,7 +182,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
 
 
 def _plain(runs: Iterable[Run]) -> str:
-    """Write each image once: `[<|image_pad|> × 1,280 from cat.jpg]`."""
+    """Return runs as text. Each image appears as one label: `[<|image_pad|> × 1,280 from cat.jpg]`."""
     return "".join(f"[{run.text}]" if run.style == "media" else run.text for run in runs)
 
 
@@ -205,10 +210,10 @@ def _longest_run(text: str) -> int:
 
 
 def export_html(comparison: Comparison, read_media: ReadMedia) -> str:
-    """Return the page: the images, the sides next to each other, and the settings of the run.
+    """Return the comparison as a web page: the images, the sides next to each other, and the settings of the run.
 
-    `read_media` returns an attachment's bytes, or None if they are gone; called for media that the document does not
-    embed. Types that browsers don't show are named.
+    `read_media` returns the bytes of an attachment that the document does not embed, or None if they are gone. Media of
+    types that browsers can't show appear by name.
     """
     given = [
         figure(
@@ -244,7 +249,7 @@ def export_html(comparison: Comparison, read_media: ReadMedia) -> str:
 
 
 def _with_shown_space(runs: Iterable[Run]) -> list[Run]:
-    """Make white space visible in runs that differ and have nothing else."""
+    """Make white space visible in differing runs that contain nothing else."""
     return [
         msgspec.structs.replace(run, text=run.text.replace("\n", "↵\n").replace(" ", "·").replace("\t", "⇥"))
         if run.differs and not run.text.strip()
@@ -257,10 +262,11 @@ T = TypeVar("T")
 
 
 def prompt_runs(comparison: Comparison) -> list[list[Run]]:
-    """Return every side's prompt as runs of text: by tokens, with one run per image, if all sides have token texts;
-    otherwise by words.
+    """Return every side's prompt as runs, which are pieces of text in one style. If all sides have token texts, the
+    pieces are tokens, with one run per image; otherwise they are words.
 
-    Of two sides, both are marked where they differ; of more, each except the first is marked where it differs from it.
+    If there are two sides, both are marked where they differ. If there are more, each is compared with the first, which
+    gets no marks.
     """
     sides = comparison.sides
     if not all(side.prompt_token_texts for side in sides):
@@ -276,7 +282,7 @@ def prompt_runs(comparison: Comparison) -> list[list[Run]]:
 
 
 def answer_runs(comparison: Comparison) -> list[list[Run]]:
-    """Return every side's answer, by words; marked as in `prompt_runs`."""
+    """Return every side's answer as runs, divided into words. Differences are marked as in `prompt_runs`."""
     return _by_words([side.answer for side in comparison.sides])
 
 
@@ -290,7 +296,8 @@ def _compared_with_first(
 
 
 def _attachments(comparison: Comparison) -> tuple[Attachment, ...]:
-    """Rebuild the attachments, with only the fields that name and compare their tokens."""
+    """Return attachments rebuilt from the document. They have only the fields that are needed to name and compare their
+    tokens."""
     return tuple(
         Attachment(
             modality=item.modality, name=item.name, path="", sha256=item.sha256, width=0, height=0, size_bytes=0,
@@ -317,7 +324,7 @@ def _by_words(texts: Sequence[str]) -> list[list[Run]]:
 def _marked(
     spans: Sequence[tuple[Operation, T, T]], runs_of: Callable[[T, bool], Iterable[Run]]
 ) -> tuple[list[Run], list[Run]]:
-    """Return both sides of spans as runs of text."""
+    """Return the left and the right side of a difference as runs. The runs of spans that are not equal are marked."""
     return (
         _joined([run for operation, left, _ in spans for run in runs_of(left, operation != "equal")]),
         _joined([run for operation, _, right in spans for run in runs_of(right, operation != "equal")]),
@@ -329,7 +336,8 @@ def _of_text(text: str, differs: bool) -> list[Run]:
 
 
 def _joined(runs: Sequence[Run]) -> list[Run]:
-    """Merge neighbours of one style, keeping special tokens and images apart; drop empty runs."""
+    """Merge neighbouring runs of plain text, and drop empty runs. Special tokens and images stay separate, as do marked
+    and unmarked text."""
     joined: list[Run] = []
     for run in runs:
         last = joined[-1] if joined else None
@@ -341,8 +349,8 @@ def _joined(runs: Sequence[Run]) -> list[Run]:
 
 
 def export_comparison(comparison: Comparison, target: Path, media: Path) -> Path:
-    """Write the comparison in the format of the name's suffix. Return the absolute path; if the file exists, a number
-    is added to the name. Blocking.
+    """Write the comparison to a file, in the format that the name's suffix stands for. If `target` exists, add a number
+    to the name. Return the absolute path. Blocking.
 
     `media` is the folder of the stored media to embed. Raises VlmtuiError for an unknown suffix, and if the file cannot
     be written.
@@ -359,7 +367,7 @@ def export_comparison(comparison: Comparison, target: Path, media: Path) -> Path
 
 
 def with_media(comparison: Comparison, read: ReadMedia) -> Comparison:
-    """Return the document with all media embedded that `read` finds."""
+    """Return the document with all media embedded for which `read` returns bytes."""
 
     def filled(record: MediaRecord) -> MediaRecord:
         content = read(record) if record.data is None else None

@@ -89,7 +89,7 @@ def to_markdown(document: Document, place: Place = HERE) -> ExportText:
 
 
 def to_html(document: Document, _place: Place = HERE) -> ExportText:
-    """Export the active branch as a self-contained web page, light or dark as the reader's system."""
+    """Export the active branch as a self-contained web page, light or dark as the reader's browser prefers."""
     turns = [
         {
             "role": turn.role,

@@ -1,7 +1,7 @@
 """Self-contained web pages: no scripts, no external resources, one layout and style for all.
 
-The Jinja templates are in this folder. Every value is treated as hostile: control characters and bidi marks are made
-visible, and it is always escaped.
+The Jinja templates are in this folder. Every value is treated as hostile text: it is escaped, and its control
+characters and bidi marks are made visible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _SHOWN = ("image/png", "image/jpeg", "image/webp", "image/gif", "video/", "audio
 
 
 class Figure(NamedTuple):
-    """A media file on a page, for `figure.html`: shown by its URL, or named with the reason why not."""
+    """A media file on a page, for `figure.html`: `url` contains the file's data; if the file is not shown, `missing`
+    says why."""
 
     name: str
     modality: str
@@ -31,7 +32,8 @@ class Figure(NamedTuple):
 
 
 def figure(name: str, modality: str, media_type: str, content: bytes | None, *, gone: str) -> Figure:
-    """Return a media file for embedding in a page. gone: the reason to show if there is no content."""
+    """Return a media file for embedding in a page. `gone`: the reason to show if `content` is None. A file that
+    browsers can't show appears with its size."""
     if content is None:
         return Figure(name, modality, missing=gone)
     if not media_type.startswith(_SHOWN):

@@ -94,11 +94,11 @@ def write_archive(data: Path, media: Path, target: Path) -> int:
 
 
 def restore_archive(source: Path, data: Path, media: Path) -> RestoreResult:
-    """Restore an archive of `write_archive`, or a daily backup.
+    """Restore an archive that `write_archive` made, or a daily backup.
 
-    Rows are copied into a new database. The previous one is renamed, and stored media stay. Unless the backup is a
-    daily one of this folder, its answers count as imported (`GenerationRecord.imported`). Raises VlmtuiError and
-    replaces nothing if the archive is damaged, of another version, or has a foreign schema.
+    Rows are copied into a new database. The previous database is renamed, and stored media stay. Answers are marked as
+    imported (`GenerationRecord.imported`), unless the backup is a daily backup of this folder. Raises VlmtuiError and
+    replaces nothing if the backup is damaged, of another version, or has a foreign schema.
     """
     private_dir(data)
     try:
@@ -124,8 +124,9 @@ def restore_archive(source: Path, data: Path, media: Path) -> RestoreResult:
 
 
 def restore_newest(data: Path, media: Path) -> str:
-    """Replace a damaged database by its newest good backup, or by an empty one if there is none. Return a sentence that
-    says so. Raises VlmtuiError, also if the database is not damaged."""
+    """Replace a damaged database with its newest good backup, or with an empty database if there is none. If only its
+    indexes are damaged, rebuild them instead. Return a sentence for the user that says what was done. Raises
+    VlmtuiError, also if the database is not damaged."""
     try:
         if rebuilt := prepare_database(data, media, busy_s=_BUSY_S, thorough=True):
             return rebuilt
@@ -159,8 +160,9 @@ def copy_database(path: Path, target: Path) -> Path:
 
 
 def _extract(source: Path, fresh: Path, media: Path) -> tuple[int, list[str]]:
-    """Extract the database to `fresh` and the media, checking their hashes; nothing else. Return the number of media
-    files, and the names of files that are no media."""
+    """Copy only the database and the media out of a backup: the database to `fresh`, the media to `media` after
+    checking their hashes. Return the number of media files, and the names of files left out because they are not
+    media."""
     with opened(source, bytes_max=_BYTES_MAX) as file:
         is_archive = file.read(262)[257:] == b"ustar"  # vlmtui compresses none
         file.seek(0)

@@ -79,7 +79,7 @@ def _named(parts: frozenset[SchemaPart]) -> str:
 
 
 class ProcessLock:
-    """A lock that a store holds while its process lives. `id` identifies it in the database."""
+    """A lock file that a store holds while its process lives. `id` identifies the lock in the database."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = private_dir(folder)
@@ -89,7 +89,8 @@ class ProcessLock:
             self._start()
 
     def is_alive(self, session: str) -> bool:
-        """Return True if the process of another session still runs. Remove the lock file of a dead process."""
+        """Return True if the process that holds the lock with the id `session` still runs. Otherwise delete its lock
+        file."""
         if session == self.id:
             return True
         path = self._folder / f"{session}.lock"
@@ -107,7 +108,7 @@ class ProcessLock:
         return False
 
     def forget_dead(self) -> None:
-        """Remove the files of dead processes."""
+        """Delete the lock files of dead processes."""
         for path in self._folder.glob("*.lock"):
             self.is_alive(path.stem)
 
@@ -133,7 +134,8 @@ class ProcessLock:
 
 @contextmanager
 def alone(path: Path, timeout_s: float) -> Iterator[None]:
-    """Run the body in one process at a time. Raises VlmtuiError if another process takes too long."""
+    """Run the body of a `with` statement in one process at a time, with a lock file at `path`. Raises VlmtuiError if
+    another process holds the lock for longer than `timeout_s` seconds."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + timeout_s
     try:
@@ -156,8 +158,8 @@ def alone(path: Path, timeout_s: float) -> Iterator[None]:
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that reports damage if a name in the schema is not UTF-8. Python's sqlite3 raises UnicodeDecodeError
-    then."""
+    """A connection that reports a damaged database if a name in the schema is not UTF-8. Python's own connection raises
+    UnicodeDecodeError for such a name."""
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
         try:
@@ -170,8 +172,8 @@ class _Connection(sqlite3.Connection):
 
 def open_connection(path: Path, *, busy_s: float = 0.25, exclusively: bool = False) -> sqlite3.Connection:
     """Open a connection in autocommit mode. Invalid UTF-8 is read as U+FFFD, so that one damaged byte costs one
-    character. `busy_s`: seconds to wait for another process's lock. `exclusively`: locks out other processes, and
-    creates no companion files."""
+    character. `busy_s`: seconds to wait for another process's lock. `exclusively`: lock out other processes; SQLite
+    then creates no `-shm` file."""
     connection = sqlite3.connect(
         path, timeout=busy_s, isolation_level=None, check_same_thread=False, factory=_Connection
     )
@@ -213,7 +215,7 @@ class Damage(NamedTuple):
 
     @property
     def offer(self) -> str:
-        """Return a sentence about the newest good backup."""
+        """Return a sentence with the date of the newest good backup, and the number of turns that it lacks."""
         if self.backup is None:
             return "There is no good backup."
         when = time.strftime("%-d %b %Y, %H:%M", time.localtime(self.backup.stat().st_mtime))
@@ -222,7 +224,8 @@ class Damage(NamedTuple):
 
     @property
     def successor(self) -> str:
-        """Return what would replace the database, in words that follow `offer`."""
+        """Return a noun for what would replace the database, for a sentence after `offer`: `it` (the backup) or `an
+        empty database`."""
         return "an empty database" if self.backup is None else "it"
 
 
@@ -237,7 +240,7 @@ class StoreError(VlmtuiError):
 
 
 def damaged(damage: Damage) -> StoreError:
-    """Return the error for a damaged database, with the way to continue."""
+    """Return the error for a damaged database. Its hint says how to continue."""
     return StoreError(
         ErrorKind.INTERNAL,
         f"The conversation database {damage.path} is damaged.",
@@ -301,7 +304,8 @@ class Database:
 
     @property
     def clock_ms(self) -> int:
-        """The machine's clock in milliseconds since 1970, which may be set back, unlike the time of `writing`."""
+        """The machine's clock in milliseconds since 1970. It may be set back; the times that `writing` yields always
+        increase."""
         return int(self._now() * 1000)
 
     def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
@@ -323,7 +327,8 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Group reads so that they see one state of the database. Joins a surrounding `writing`."""
+        """Run the body in one read transaction, so that its reads see one state of the database. Within `writing`, the
+        body is part of that transaction."""
         if self._time is not None:
             yield
             return
@@ -337,8 +342,9 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[int]:
-        """Run one transaction: committed on exit, rolled back on an error. Yields a time in milliseconds that is later
-        than that of every earlier write. Joins a surrounding `writing`."""
+        """Run the body in one transaction: committed on exit, rolled back on an error. Yields a time in milliseconds
+        that is later than that of every earlier write. Within another `writing`, the body is part of the outer
+        transaction."""
         if self._time is not None:
             yield self._time
             return
@@ -382,7 +388,8 @@ class Database:
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
-    """Return the device and inode of a file, to notice another file in its place; None if there is no file."""
+    """Return the device and inode of a file, which show whether another file has replaced it; None if there is no
+    file."""
     try:
         found = path.stat()
     except OSError:

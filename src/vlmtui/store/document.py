@@ -60,7 +60,8 @@ class DocumentTurn(TurnData, frozen=True, kw_only=True):
 
 
 class DocumentMedia(msgspec.Struct, frozen=True, kw_only=True):
-    """One media file: in a file next to the document, or inside it. With neither, it was missing at the export."""
+    """One media file. `file` names a file next to the document; `base64` is the content itself. If both are None, the
+    media file was missing when the document was exported."""
 
     sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
     suffix: Annotated[str, msgspec.Meta(pattern=r"^(\.[a-z0-9]{1,8})?$")]
@@ -71,7 +72,8 @@ class DocumentMedia(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(ConversationData, frozen=True, kw_only=True):
-    """A conversation with all turns of all branches. Attachments' paths are those in `media`."""
+    """A conversation with all turns of all branches. In a written document, an attachment's `path` is the `file` of its
+    entry in `media`."""
 
     format: Literal["vlmtui conversation"] = "vlmtui conversation"
     version: Literal[1] = 1
@@ -83,7 +85,7 @@ class Document(ConversationData, frozen=True, kw_only=True):
 
     @property
     def attachments(self) -> Iterator[Attachment]:
-        """Yield every attachment, once per use."""
+        """Yield the attachments of all turns and of the draft. An attachment that is used twice is yielded twice."""
         for turn in self.turns:
             yield from turn.attachments
         yield from self.draft.attachments.values()
@@ -126,7 +128,7 @@ def _exported(store: Store, turn: StoredTurn) -> DocumentTurn:
 
 
 def fields_of(kind: type[msgspec.Struct], record: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields of `record` that its base class `kind` defines."""
+    """Return those fields of `record` that its base class `kind` defines, with their values."""
     return {field.name: getattr(record, field.name) for field in msgspec.structs.fields(kind)}
 
 
@@ -168,9 +170,9 @@ def read_document(data: bytes) -> Document:
 
 
 def add_document(store: Store, document: Document, folder: Path) -> ImportResult:
-    """Add a document as a new conversation, media first. `folder` contains the document's files. Missing or damaged
-    files, and files that are no media, are skipped and reported. Raises VlmtuiError for a file outside `folder`, or if
-    the disk is full."""
+    """Add a document to the store as a new conversation, after storing its media. `folder` contains the document's
+    files. Files that are missing, damaged or not media are skipped and reported. Raises VlmtuiError for a file outside
+    `folder`, or if the disk is full."""
     paths: dict[str, Path] = {}
     names: dict[str, list[str]] = {}
     for attachment in document.attachments:
@@ -279,7 +281,8 @@ def _check_media(document: Document) -> None:
 
 
 def _check_sizes(attachment: Attachment) -> None:
-    """Raise VlmtuiError for implausible sizes, which are shown and used in calculations."""
+    """Raise VlmtuiError if an attachment's size, page, duration or frame rate is impossible: the app shows these
+    numbers, and calculates with them."""
     name = one_line(attachment.name)
     if not (0 <= attachment.width <= _PIXELS_MAX and 0 <= attachment.height <= _PIXELS_MAX):
         raise _refused(f"{name} has an impossible size, {attachment.width} × {attachment.height} pixels - at `$.turns`")

@@ -98,7 +98,7 @@ def require_readable(path: Path) -> None:
 
 
 def new_database(path: Path) -> Path:
-    """Create an empty database at `path`, replacing any file, without companion files."""
+    """Create an empty database at `path`. An existing file is deleted, along with its `-wal` and `-shm` files."""
     for old in (path, *(path.with_name(path.name + companion) for companion in COMPANIONS)):
         old.unlink(missing_ok=True)
     path.touch(mode=0o600, exist_ok=False)
@@ -109,10 +109,11 @@ def new_database(path: Path) -> Path:
 
 
 def damage_of(path: Path, *, seconds: float | None = None, name: str = "") -> str | None:
-    """Return why a database counts as damaged, or None.
+    """Return why a database counts as damaged; None if it is intact.
 
-    `seconds`: the maximum time to check its pages; the full-text indexes are then not checked. Raises sqlite3.Error;
-    and VlmtuiError with `name` (default: the path) if it is of another version.
+    `seconds`: the maximum time to check its pages, without checking the full-text indexes; None: check everything.
+    Raises sqlite3.Error. Raises VlmtuiError if the database is of another version, with `name` (default: the path) as
+    its name.
     """
     if path.stat().st_size == 0:
         return "the file is empty"
@@ -166,7 +167,8 @@ def other_version(name: str, version: int) -> VlmtuiError:
 
 
 def _make(path: Path) -> None:
-    """Create a database and only then give it its name, so that an empty file always means damage."""
+    """Create a database under a temporary name, then rename it. A killed process therefore never leaves an empty file
+    under the real name: an empty file always means damage."""
     for companion in COMPANIONS:
         path.with_name(path.name + companion).unlink(missing_ok=True)
     new_database(path.with_name(f"{path.name}.new")).replace(path)
@@ -195,7 +197,7 @@ def _page_fault(connection: sqlite3.Connection, seconds: float | None) -> str | 
 
 
 def _rows_are_intact(path: Path) -> bool:
-    """Return True if everything that is damaged can be rebuilt from the rows."""
+    """Return True if only indexes are damaged, which can be rebuilt from the rows."""
     with closing(open_connection(path)) as connection:
         try:
             checks = [f"PRAGMA quick_check({name})" for name in (*(table.name for table in TABLES), "clock")]
@@ -214,7 +216,7 @@ def _is_good(backup: Path) -> bool:
 
 
 def _turns_after(path: Path, backup: Path) -> int | None:
-    """Return the maximum number of turns that a damaged database has and a backup lacks; None: unreadable."""
+    """Return how many turns a damaged database has, at most, that a backup lacks; None if a file is unreadable."""
     try:
         with closing(open_connection(backup)) as connection:
             (kept,) = connection.execute("SELECT coalesce(max(id), 0) FROM turns").fetchone()
@@ -226,9 +228,11 @@ def _turns_after(path: Path, backup: Path) -> int | None:
 
 
 def _put_in_place(fresh: Path, path: Path) -> Path | None:
-    """Move the database `fresh` to `path`; return the new path of the old file. An app that has the old database open
-    knows its rows by number. New rows therefore get numbers from the current Unix time on, which the old database never
-    reached."""
+    """Move the database `fresh` to `path`. Return the new path of the old file.
+
+    An app that has the old database open refers to rows by number. New rows are therefore numbered from the current
+    Unix time on: the old database never reached such numbers, so the app can't mistake a new row for an old one.
+    """
     if not path.exists():
         fresh.replace(path)
         return None
@@ -246,7 +250,8 @@ def _put_in_place(fresh: Path, path: Path) -> Path | None:
 
 
 def _set_aside(path: Path) -> Path:
-    """Link the database to a second name, which it keeps, and move its journal there."""
+    """Give the database a second name that stays after its replacement, and move its `-wal` and `-shm` files to that
+    name. Return the path."""
     stem = f"{path.stem}.replaced-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     names = (path.with_name(f"{stem}{suffix}.db") for suffix in ("", *(f"-{number}" for number in range(2, 1000))))
     aside = next(name for name in names if not name.exists())
@@ -261,7 +266,8 @@ def _set_aside(path: Path) -> Path:
 
 
 def _undo_set_aside(path: Path) -> None:
-    """Give the database its log back, if a process was killed between setting it aside and replacing it."""
+    """Give the database its `-wal` and `-shm` files back, if a process was killed after `_set_aside` and before it
+    replaced the database."""
     for aside in path.parent.glob(f"{path.stem}.replaced-*.db"):
         if path.exists() and aside.samefile(path):
             _move_companions(aside, path)

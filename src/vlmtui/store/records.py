@@ -27,7 +27,8 @@ Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class StoredModel(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that answered, by name. A stored conversation says nothing else about what to load."""
+    """The names of the model that answered. A stored conversation contains nothing else that says which model to
+    load."""
 
     name: str
     """Its display name."""
@@ -89,7 +90,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConversationData(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that a conversation has in its table and in documents; each is a column."""
+    """The fields that a conversation has both in its table and in documents. Each field is a column."""
 
     title: str
     model: str
@@ -117,7 +118,8 @@ class ConversationRecord(ConversationData, frozen=True, kw_only=True):
 
 
 class TurnData(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that a turn has in its table and in documents; each except `parts` is a column of the same name."""
+    """The fields that a turn has both in its table and in documents. Each field except `parts` is a column of the same
+    name."""
 
     role: Role
     parts: tuple[Part, ...]
@@ -138,7 +140,7 @@ class TurnData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerData(msgspec.Struct, frozen=True, kw_only=True):
-    """Data stored with an answer's text. The fields are those of `TurnData` with the same names."""
+    """What is stored with an answer's text. Its fields mean the same as those of `TurnData` with the same names."""
 
     state: TurnState = "running"
     tokens: int = 0
@@ -183,7 +185,7 @@ class Snippet(msgspec.Struct, frozen=True):
 
 
 class ListEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation in the list; in a search, with its newest matching turn (None: the title matches)."""
+    """A conversation in the list. A search result also has its newest matching turn; None: the title matches."""
 
     conversation: ConversationRecord
     draft: str = ""

@@ -81,7 +81,8 @@ def match_expression(query: str) -> str | None:
 
 
 def read_snippet(marked: str) -> Snippet:
-    """Split FTS5's marked text into text and positions. Marks in the original text only shift positions."""
+    """Split text in which FTS5 has marked the matches into plain text and the positions of the matches. If the stored
+    text itself contains these marks, only the positions are wrong."""
     text, marks, start = "", [], -1
     for character in marked:
         if character == _OPEN:
@@ -184,7 +185,7 @@ class Store:
             return made
 
     def conversation(self, conversation: ConversationId) -> ConversationRecord:
-        """Raises VlmtuiError if there is none."""
+        """Return a conversation. Raises VlmtuiError if there is no conversation with this id."""
         row = self.database.row(
             f"SELECT {_conversation_columns()} FROM conversations AS c WHERE c.id = ?", (conversation,)
         )
@@ -273,11 +274,12 @@ class Store:
 
     def purge_deleted(self, older_than_s: float) -> list[ConversationId]:
         """Erase, in one transaction, the conversations that were deleted at least `older_than_s` seconds ago, and
-        return their ids. A conversation with newer changes or a running answer stays, and so do media that another turn
-        or draft uses.
+        return their ids. A conversation that has changed within that time, or has a running answer, stays. So do media
+        that another turn or draft uses.
 
-        The files go before the commit: a kill in between leaves a conversation that the next call erases, and no unused
-        file. Raises VlmtuiError if the database cannot be written, OSError if a file cannot be removed.
+        Files are removed before the commit. If the process is killed in between, the conversation stays until the next
+        call erases it, and no unused file is left. Raises VlmtuiError if the database cannot be written, OSError if a
+        file cannot be removed.
         """
         due_sql = (
             "SELECT c.id FROM conversations AS c LEFT JOIN drafts AS d ON d.conversation = c.id"
@@ -301,8 +303,9 @@ class Store:
     # -- turns
 
     def add_turn(self, conversation: ConversationId, parent: TurnId | None, turn: Turn) -> TurnId:
-        """Add a turn below `parent` (None: at the beginning), and show it. A second child of a parent starts a new
-        branch. A deleted conversation, still open in another terminal, is restored."""
+        """Add a turn below `parent` (None: at the beginning), and make its branch the active one. A second child of a
+        parent starts a new branch. If the conversation was deleted while another terminal had it open, it is
+        restored."""
         with self.database.writing() as now:
             self.update(CONVERSATIONS, conversation, deleted_ms=None)
             if turn.role == "user":
@@ -313,8 +316,8 @@ class Store:
             return added
 
     def begin_answer(self, parent: TurnId, generation: GenerationRecord) -> TurnId:
-        """Add an answer to the turn `parent`, and show it; it is `running` until `write_answer` ends it. A second
-        answer to the same parent is a sibling."""
+        """Add an answer to the turn `parent`, and make its branch the active one. The answer is `running` until
+        `write_answer` ends it. A second answer to the same parent is a sibling of the first."""
         with self.database.writing() as now:
             conversation = ConversationId(self._row_of(parent, "conversation")[0])
             fields = {"role": "assistant", "state": "running", "created_ms": now, "text": ""}
@@ -330,7 +333,7 @@ class Store:
         fields: Mapping[str, object],
         attachments: Iterable[Attachment] = (),
     ) -> TurnId:
-        """Insert a turn with these fields, and its media references. Inside a transaction."""
+        """Insert a turn with these fields, and references to its media. Call it inside a transaction."""
         depth = 0
         if parent is not None:
             row = self.database.row("SELECT depth FROM turns WHERE id = ? AND conversation = ?", (parent, conversation))
@@ -360,7 +363,7 @@ class Store:
             self.update(TURNS, answer, text=text, **fields)
 
     def turn(self, turn: TurnId) -> StoredTurn:
-        """Raises VlmtuiError if there is none."""
+        """Return a turn. Raises VlmtuiError if there is no turn with this id."""
         return _turn(self._row_of(turn, _turn_columns()))
 
     def turns(self, conversation: ConversationId, limit: int = 50, *, generations: bool = True) -> list[StoredTurn]:
@@ -395,7 +398,8 @@ class Store:
         return [TurnId(found[0]) for found in self.database.rows(sql, row)]
 
     def activate(self, turn: TurnId) -> None:
-        """Make the branch through `turn` active; below it, the branch that was active there last."""
+        """Make the branch through `turn` the active one. Below `turn`, it continues with the branch that was active
+        there last."""
         with self.database.writing():
             conversation, parent, depth = self._row_of(turn, "conversation, parent, depth")
             leaf = self.database.row("SELECT leaf FROM conversations WHERE id = ?", (conversation,))
@@ -432,7 +436,7 @@ class Store:
         return [self.turn(TurnId(row[0])) for row in self.database.rows(sql, (limit,))]
 
     def ended_among(self, request_ids: Sequence[str]) -> list[str]:
-        """Return the ids of those requests whose answers have ended and are stored."""
+        """Return those of the given request ids whose answers have ended and are stored."""
         sql = """
             SELECT r.value FROM json_each(?) AS r JOIN turns AS t
             ON r.value = CASE WHEN json_valid(t.recipe) THEN t.recipe ->> '$.request_id' END
@@ -446,13 +450,14 @@ class Store:
         return any(self._lock.is_alive(row[0] or "") for row in self.database.rows(sql, (conversation,)))
 
     def take_over(self, answer: TurnId) -> bool:
-        """Become the writer of an interrupted answer; False if another process was faster, or it has ended."""
+        """Become the writer of an interrupted answer. Return False if another process was faster, or if the answer has
+        ended."""
         with self.database.writing():
             sql = "UPDATE turns SET state = 'running', writer = ? WHERE id = ? AND state = 'interrupted' RETURNING id"
             return bool(self.database.rows(sql, (self._lock.id, answer)))
 
     def give_back(self, answer: TurnId) -> None:
-        """Mark an answer that was taken over as interrupted again."""
+        """Mark an answer as interrupted again, after `take_over`."""
         with self.database.writing() as now:
             self.update(TURNS, answer, state="interrupted", ended_ms=now, writer=None)
 
@@ -491,7 +496,7 @@ class Store:
         return [StoredComparison(**COMPARISONS.decode(row)) for row in self.database.rows(sql, (turn,))]
 
     def update(self, table: Table, key: ConversationId | TurnId, **fields: object) -> None:
-        """Change fields of a conversation or a turn. Inside a transaction."""
+        """Change fields of a conversation or a turn. Call it inside a transaction."""
         values = table.encode(fields)
         sets = ", ".join(f"{column} = ?" for column in values)
         sql = f"UPDATE {table.name} SET {sets} WHERE id = ? RETURNING id"
@@ -518,7 +523,8 @@ class Store:
         return row
 
     def _require_open(self, answer: TurnId) -> ConversationId:
-        """Return the conversation of an answer that may be written. One marked interrupted may continue."""
+        """Return the conversation of an answer that is running or interrupted, and may therefore be written. Raises
+        VlmtuiError if the answer has ended."""
         conversation, role, state = self._row_of(answer, "conversation, role, state")
         if role != "assistant" or state not in ("running", "interrupted"):
             raise bad_input(f"The answer {answer} has already ended ({state}).")
@@ -526,7 +532,8 @@ class Store:
 
 
 def parts_fields(parts: Sequence[Part]) -> dict[str, object]:
-    """Return the fields that store the parts; a single text is stored only once."""
+    """Return the fields that store a turn's parts. If a text is the only part, it is stored in `text`, and `parts` is
+    None."""
     text = "".join(part.text for part in parts if isinstance(part, Text))
     only_text = len(parts) == 1 and isinstance(parts[0], Text)
     return {"text": text, "parts": None if only_text else tuple(parts)}

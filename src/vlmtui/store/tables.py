@@ -107,7 +107,7 @@ class Table:
         return ", ".join(column.name for column in self.columns)
 
     def select(self, alias: str, *, without: str = "") -> str:
-        """Return the columns for a SELECT; NULL instead of the column `without`."""
+        """Return the columns for a SELECT. The column `without` is not read; the statement yields NULL in its place."""
         return ", ".join("NULL" if column.name == without else f"{alias}.{column.name}" for column in self.columns)
 
     def decode(self, row: Row) -> Fields:
@@ -137,8 +137,8 @@ TABLES = (CONVERSATIONS, TURNS, DRAFTS, COMPARISONS, MEDIA_REFERENCES)
 
 
 def copy_rows(old: sqlite3.Connection, new: sqlite3.Connection, media: Path) -> None:
-    """Copy all rows into the empty database `new`, and nothing else. Attachments refer to the files in `media`. Raises
-    sqlite3.Error, and ValueError for a row that vlmtui does not write."""
+    """Copy the rows of all tables into the empty database `new`, but no other content. In the copy, attachments refer
+    to the files in `media`. Raises sqlite3.Error, and ValueError for a row that vlmtui can't have written."""
     new.execute("PRAGMA foreign_keys = OFF")  # until all are there
     new.execute("BEGIN IMMEDIATE")
     for table in TABLES:
@@ -184,7 +184,7 @@ def to_json_text(value: object) -> str:
 
 
 def from_json_text(text: str | bytes | None, wanted: type[T], *, otherwise: T) -> T:
-    """Return the column's value, or `otherwise` if it is empty or damaged."""
+    """Return the value in a JSON column, or `otherwise` if the column is NULL or damaged."""
     if text is None:
         return otherwise
     try:

@@ -94,7 +94,7 @@ def _commands() -> type[Provider]:
 
 
 class VlmtuiApp(App[ExitReport | None]):
-    """The app. Owns what screens share, opens screens, and handles the messages and actions of all of them."""
+    """The app. Holds what screens share, opens screens, and handles messages and actions that work on every screen."""
 
     TITLE = "vlmtui"
     # The first screens' styles are loaded here: a screen with styles of its own makes Textual parse all styles again.
@@ -103,7 +103,8 @@ class VlmtuiApp(App[ExitReport | None]):
     BINDINGS = bindings("app")
 
     def __init__(self, services: Services, question: TerminalQuestion | None = None) -> None:
-        """`question`: questions that were sent to the terminal before this module was imported."""
+        """`question`: questions about the terminal's abilities that were sent to it before this module was imported;
+        None: none were sent."""
         super().__init__()
         self.services = services
         self.engines = controller = AppEngines(
@@ -151,7 +152,8 @@ class VlmtuiApp(App[ExitReport | None]):
         return NonBlockingDriver
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        """Send an update of the compositor to the terminal: through our driver if it can, otherwise as Textual does."""
+        """Send an update of the compositor to the terminal: through vlmtui's driver if it can send this update,
+        otherwise as Textual does."""
         shows = getattr(self._driver, "show", None)
         if shows is not None and shows(screen, renderable):
             self.post_display_hook()
@@ -192,17 +194,18 @@ class VlmtuiApp(App[ExitReport | None]):
         seconds: float = 4.0,
         severity: SeverityLevel = "information",
     ) -> None:
-        """Show a notification, with the sentence of a remedy; nothing while the app ends."""
+        """Show a notification. `remedy`: append a sentence about what the user can do. Does nothing while the app
+        ends."""
         if self.is_running:
             told = with_remedy(self, visible(text), remedy)
             self.notify(told, severity=severity, timeout=seconds, markup=False)
 
     def tell_error(self, error: VlmtuiError) -> None:
-        """Show an error as a notification, with its remedy."""
+        """Show an error as a notification, with a sentence about what the user can do if the error has a remedy."""
         self.tell(error_text(self, error), seconds=15, severity="error")
 
     def start(self, steps: Steps, group: str, *, exclusive: bool = False) -> None:
-        """Run a coroutine function in the background. `exclusive`: cancel others of the group."""
+        """Run a coroutine function in the background. `exclusive`: first cancel the others of this group."""
         work: WorkType[None] = steps
         self.run_worker(work, group=group, exclusive=exclusive)
 
@@ -257,7 +260,8 @@ class VlmtuiApp(App[ExitReport | None]):
     async def choose_files(
         self, folder: Path, *, recent: RecentFolders, look: FolderView, estimate: EstimateTokens | None
     ) -> FilesChoice:
-        """Let the user choose files, starting in `folder`. `look` is updated. `estimate`: an attachment's tokens."""
+        """Let the user choose files, starting in `folder`. `look`: the sort order, and whether hidden files are shown;
+        contains the user's changes afterwards. `estimate`: returns the tokens of an attachment."""
         from vlmtui.ui.attachments.browser import BrowserScreen, FilesChoice
 
         browser = BrowserScreen(folder, recent=recent, look=look, estimate=estimate)
@@ -266,7 +270,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     async def choose_frames(self, video: Attachment, *, takes_video: bool, most_images: int) -> FramesChoice | None:
         """Let the user choose the frames of a video; None if cancelled. `takes_video`: the model accepts videos.
-        `most_images`: its limit of images in a message."""
+        `most_images`: the model's limit of images in a message."""
         from vlmtui.ui.attachments.frames import FramesScreen
 
         cache = self.services.paths.thumbnails
@@ -298,7 +302,8 @@ class VlmtuiApp(App[ExitReport | None]):
         self.push_screen(LintScreen(model.spec.name, lint))
 
     def open_places(self, places: AnswerPlaces, numbers: Sequence[int]) -> None:
-        """Show the boxes and points of an answer. `numbers`: those of its images or videos in the conversation."""
+        """Show the boxes and points of an answer. `numbers`: the numbers that its images or videos have in the
+        conversation."""
         from vlmtui.ui.seeing.places_screen import PlacesScreen
 
         self.push_screen(PlacesScreen(places, numbers, folder=Path.cwd()))
@@ -328,7 +333,8 @@ class VlmtuiApp(App[ExitReport | None]):
         """Compare the chat template with a raw prompt, until the user leaves.
 
         `send`: sends the draft as the conversation's next message. `on_edit`: called after changes of the raw prompt.
-        `look`: sends the message without its images, and returns whether the user continues with such an answer.
+        `look`: sends the message with, without and with changed images; returns True if the conversation continues with
+        one of these answers.
         """
         from vlmtui.ui.compare.screen import CompareScreen
 
@@ -343,8 +349,9 @@ class VlmtuiApp(App[ExitReport | None]):
     async def plan_fan_out(
         self, question: str, sampling: Sampling, *, no_seeds: str, system: str, has_pictures: bool
     ) -> Plan | None:
-        """Let the user plan a fan-out; None if cancelled. `no_seeds`: why seeds can't be varied; empty if they can.
-        `system`: the system prompt. `has_pictures`: images can be varied."""
+        """Let the user plan a fan-out, which sends one message several ways; None if cancelled. `no_seeds`: why seeds
+        can't be varied; empty if they can. `system`: the system prompt. `has_pictures`: the message has images, which
+        can be varied."""
         from vlmtui.ui.compare.fan_out import FanFormScreen
 
         return await ask_user(
@@ -353,7 +360,9 @@ class VlmtuiApp(App[ExitReport | None]):
         )
 
     async def open_fan_out(self, fan_out: FanOut) -> int | Literal["new_plan", "look"] | None:
-        """Show a fan-out; return the index of the chosen answer, "new_plan" or "look" for another plan, or None."""
+        """Show the answers of a fan-out, which sends one message several ways. Return the index of the answer to
+        continue with; `new_plan` if the user wants to plan another fan-out; `look` for a fan-out with and without the
+        images; None if the user closes the screen."""
         from vlmtui.ui.compare.fan_out import FanOutScreen
 
         return await ask_user(self, FanOutScreen(fan_out))
@@ -361,8 +370,8 @@ class VlmtuiApp(App[ExitReport | None]):
     async def edit_settings(
         self, settings: ChatSettings, model: Model | None, variables: TemplateVariables | None
     ) -> ChatSettings | None:
-        """Let the user change the conversation's settings; None if cancelled. `model`: the model that will answer,
-        `variables`: those that its chat template reads."""
+        """Let the user change the conversation's settings; None if cancelled. `model`: the model that will answer.
+        `variables`: the variables that its chat template reads."""
         from vlmtui.ui.settings import SettingsScreen
 
         return await ask_user(self, SettingsScreen(settings, model, variables))
@@ -396,7 +405,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self._show(self.new_chat(), alone=True)
 
     def back_to_chat(self) -> None:
-        """Return to the chat below, or open a new one."""
+        """Close the screens above the chat; if there is no chat, open it."""
         screen = self.chat_screen()
         if screen is None:
             self.show_chat()
@@ -504,7 +513,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self.push_screen(BatchScreen(table, show_inspector=self.open_inspector))
 
     def action_cleanup(self) -> None:
-        """Stop unusable workers of earlier sessions, after a question."""
+        """Stop workers that earlier runs left behind and that no longer answer. Asks the user first."""
         self.start_dialog(self.models.clean_up)
 
     def action_show_log(self) -> None:
@@ -517,7 +526,7 @@ class VlmtuiApp(App[ExitReport | None]):
             self.push_screen(LogScreen(self.engines))
 
     def action_restart_engine(self) -> None:
-        """Load the same model again, unless its engine answers."""
+        """Load the same model again if its engine died, hangs or was not started."""
         if self.engines.state in (EngineState.DEAD, EngineState.HUNG, EngineState.NONE):
             self.restart_engine()
         else:
@@ -531,7 +540,7 @@ class VlmtuiApp(App[ExitReport | None]):
             LINE_EDITS[name](self.focused)
 
     def action_leader(self) -> None:
-        """Show the keys that work after the leader, or close that strip."""
+        """Show the strip of keys that work after the leader key (Ctrl+X), or close the strip."""
         from vlmtui.ui.help import show_leader
 
         show_leader(self)
@@ -636,10 +645,11 @@ class VlmtuiApp(App[ExitReport | None]):
 
 
 def comes_of_removal(error: Exception, stack: Sequence[Screen[Any]]) -> bool:
-    """Return whether the error only means that a widget has no children because it is being removed.
+    """Return whether the error only means that a widget lacks its children because it is being removed.
 
-    Textual does not compose such a widget, but calls its `on_mount` and delayed callbacks. The widget is the `self` of
-    a frame in the traceback that is on none of the screens in `stack`, the shown ones.
+    Textual does not compose a widget that is being removed, but still calls its `on_mount` and delayed callbacks. The
+    traceback then has a frame whose `self` is this widget, and the widget is on none of the screens in `stack`, the
+    open screens.
     """
     if not isinstance(error, NoMatches):
         return False

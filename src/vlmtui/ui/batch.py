@@ -50,7 +50,8 @@ class BatchScreen(Screen[None]):
     BINDINGS = bindings(SCOPE)
 
     def __init__(self, table: ResultTable, *, show_inspector: Callable[[PromptReport], object]) -> None:
-        """`table`: closed with the screen."""
+        """`table`: the results; closed when the screen closes. `show_inspector`: shows the prompt and answer of a
+        result."""
         super().__init__()
         self.table = table
         self._shown = ResultFilter.ALL
@@ -97,7 +98,7 @@ class BatchScreen(Screen[None]):
             self.notify(error.message, severity="error", markup=False)
 
     def action_next(self) -> None:
-        """Show the results of the next filter; after the last, of the first."""
+        """Switch to the next filter of the results (all, failed …); after the last filter, to the first."""
         kinds = list(ResultFilter)
         self._show(kinds[(kinds.index(self._shown) + 1) % len(kinds)])
 

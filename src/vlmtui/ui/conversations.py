@@ -52,7 +52,8 @@ _BEFORE = 600
 
 
 def preview(entry: ListEntry, turns: Sequence[StoredTurn], query: str) -> list[TextBlock]:
-    """Return a conversation's preview: title, facts, these turns with the words of `query` highlighted, the draft."""
+    """Return the preview of a conversation: its title, its facts, `turns` with the words of `query` highlighted, and
+    the unsent draft."""
     head = [Content.styled(entry_title(entry), "bold"), Content.styled(facts_of(entry), "$muted")]
     limit = _SHORT if len(turns) > 1 else _WHOLE
     parts = [head, *(_turn(turn, limit, query.split()) for turn in turns)]
@@ -72,13 +73,14 @@ def _turn(turn: StoredTurn, limit: int, words: Sequence[str]) -> list[Content]:
 
 
 def _answer_of(turn: StoredTurn) -> str:
-    """Return the answer without its reasoning; if it is only reasoning, that."""
+    """Return the answer without its reasoning. If there is nothing but reasoning, return the reasoning."""
     answer = stored_answer(turn)
     return answer.parts(turn.text).answer or turn.text
 
 
 def _excerpt(text: str, limit: int, words: Sequence[str]) -> str:
-    """Return the first `limit` characters, or, if the text is longer and has a match, those around the first match."""
+    """Return the first `limit` characters of a text. If the text is longer and contains one of `words`, return the
+    characters around the first match instead."""
     folded = text.casefold()
     found = [at for at in (folded.find(word.casefold()) for word in words) if at >= 0]
     start = max(0, min(found, default=0) - _BEFORE) if len(text) > limit else 0
@@ -105,7 +107,7 @@ _DRAFT_MAX = 60
 
 
 def entry_title(entry: ListEntry) -> str:
-    """Return the title with control characters visible; without a title, the draft."""
+    """Return the title with control characters visible; if there is no title, the beginning of the draft."""
     title, draft = one_line(entry.conversation.title).strip(), _flat(entry.draft).strip()
     return title or (f"Draft: {draft[:_DRAFT_MAX]}{'…' * (len(draft) > _DRAFT_MAX)}" if draft else _UNTITLED)
 
@@ -224,7 +226,8 @@ class ConversationsScreen(Screen[None]):
     # -- the list
 
     def _show_list(self, highlight: ConversationId | None = None, *, searched: str = "") -> None:
-        """Show the list again. `highlight`: the conversation to highlight. `searched`: the text of a new search."""
+        """Show the list again. `highlight`: the conversation to highlight. `searched`: the search text, if a search has
+        just ended."""
         found, current = self.conversations, self._view.current
         wanted = highlight or (current.id if current is not None else None)
         is_new = bool(searched) and searched != self._moved_in

@@ -24,7 +24,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 class Departure:
-    """Stores the conversation, leaves the engine, and ends the app."""
+    """Stores the conversation, disconnects from the engine, and ends the app."""
 
     def __init__(self, app: VlmtuiApp) -> None:
         self._app = app

@@ -28,7 +28,8 @@ _GROUPS = ("Message", "Look closer", "Attachments", "Chats and models")
 
 
 class LeaderScreen(ModalScreen[LeaderEntry | None]):
-    """The strip of leader keys. Returns the entry of the pressed key, None for Escape; other keys show a note."""
+    """The strip of keys that work after the leader key. Returns the entry of the pressed key, or None for Escape. For
+    any other key it shows a note."""
 
     AUTO_FOCUS = ""
     DEFAULT_CSS = """
@@ -81,7 +82,7 @@ class LeaderScreen(ModalScreen[LeaderEntry | None]):
         self.dismiss(None)
 
     def _blocks(self) -> list[list[Content]]:
-        """Return the lines of each group: its heading, then its keys."""
+        """Return the lines of each group of keys: the group's heading, then its keys."""
         groups: dict[str, list[LeaderEntry]] = {group: [] for group in _GROUPS}
         for entry in self._entries.values():
             groups.setdefault(entry.group, []).append(entry)
@@ -115,7 +116,8 @@ def _block(group: str, entries: Sequence[LeaderEntry]) -> list[Content]:
 
 
 def _columns(blocks: Sequence[list[Content]], width: int) -> list[Content]:
-    """Arrange blocks of lines in columns of `width` cells together; each goes below the shortest column."""
+    """Arrange blocks of lines side by side, in as many columns as fit into `width` cells. Each block goes below the
+    shortest column."""
     if not blocks:
         return []
     widest = max(line.cell_length for block in blocks for line in block) + _COLUMN_GAP
@@ -144,7 +146,8 @@ class Row(msgspec.Struct, frozen=True):
         return any(word in part.lower() for part in (self.keys, self.slash, self.text))
 
     def lines(self, keys: int, slash: int, width: int) -> Lines:
-        """Return the row's lines. `keys`, `slash`: widths of the first two columns; the text is wrapped."""
+        """Return the row's lines, with the explanation wrapped. `keys`, `slash`: the widths of the first two
+        columns."""
         columns = Content.styled(self.keys.ljust(keys + _GAP), "bold")
         if slash:
             columns = Content.assemble(columns, (self.slash.ljust(slash + _GAP), "$muted"))
@@ -154,7 +157,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class HelpBlock(Block):
-    """A scope's title and its rows."""
+    """A heading, and a row for each key of one scope (a screen, a widget or the app)."""
 
     margin = 1
 
@@ -170,7 +173,8 @@ class HelpBlock(Block):
 
 
 class HelpScreen(ModalScreen[None]):
-    """The help over a screen. `scope`: that of the screen; `first`: that of its focused widget, which comes first."""
+    """The help, shown over another screen. `scope`: that screen's scope in the table of actions. `first`: the scope of
+    that screen's focused widget, which the help shows first."""
 
     AUTO_FOCUS = ""
     CSS_PATH = "help.tcss"

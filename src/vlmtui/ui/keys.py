@@ -95,8 +95,9 @@ class KeyBindings:
 
     @property
     def keymap(self) -> dict[str, str]:
-        """The argument for `App.set_keymap`. If one action of a scope has changed, it lists all actions of that scope:
-        otherwise Textual removes a key that others share, and moves the action to the end of the footer."""
+        """The argument for `App.set_keymap`. If one action of a scope has changed keys, the keymap contains all actions
+        of that scope: otherwise Textual would remove a key that actions share, and move the changed action to the end
+        of the footer."""
         ids: set[str] = set()
         for scope in SCOPES.values():
             on_node = {action.id for action in scope.actions}
@@ -125,7 +126,8 @@ class KeyBindings:
             self._keys[id] = tuple(dict.fromkeys(keys))
 
     def _can_be_pressed(self, action: Action, keys: Iterable[str]) -> bool:
-        """Return whether an action can have these keys; warn about keys that terminals or text fields take."""
+        """Return whether an action can have these keys. Warn about keys that terminals send as another key, or that
+        text fields insert as text."""
         scopes = [scope for scope in SCOPES.values() if action in scope.actions]
         types = any(scope.types for scope in scopes) or scopes == [SCOPES["app"]]
         for key in keys:
@@ -139,7 +141,8 @@ class KeyBindings:
         return True
 
     def _resolve_conflicts(self, scope: Scope) -> None:
-        """Give each key of a scope to one action, preferring those that the user chose. Shared defaults stay shared."""
+        """If the user's changes give two actions of a scope the same key, let only one keep it, preferably the one that
+        the user changed. Actions that share a default key keep sharing it."""
         for one, other in combinations(scope.actions, 2):
             if set(default_keys(one.id)) & set(default_keys(other.id)):
                 continue
@@ -200,7 +203,8 @@ def shown_keys(app: App[Any], action: Action, most: int = 1) -> str:
 
 
 def ways(app: App[Any], action: Action) -> list[str]:
-    """Return the ways to run an action by keys: its own, its leader key, then keys that a text field would type."""
+    """Return the ways to run an action by keys: first its own keys, then its leader key, last those of its own keys
+    that a focused text field would insert as text."""
     bound = key_bindings(app)
     typed = [key for key in bound.of(action.id) if _is_typed(key) and _types(action)]
     keys = [spell_key(key) for key in bound.of(action.id) if key not in typed]
@@ -208,7 +212,8 @@ def ways(app: App[Any], action: Action) -> list[str]:
 
 
 def led(app: App[Any], action: Action) -> list[str]:
-    """Return how to run an action with the leader (`["Ctrl+X o"]`); [] if that is impossible."""
+    """Return the keys that run an action after the leader key, as `["Ctrl+X o"]`; an empty list if the action has no
+    leader key."""
     leaders = key_bindings(app).of(LEADER)
     return [f"{spell_key(leaders[0])} {spell_key(action.leader)}"] if action.leader and leaders else []
 
@@ -220,7 +225,8 @@ def key_of(app: App[Any], id: str) -> str:
 
 
 def short_keys(app: App[Any], *ids: str, last: bool = False) -> str:
-    """Return the first (or `last`) key of each action that has keys (`← →`)."""
+    """Return one key for each action that has keys, such as `← →`: the action's first key, or its last one if
+    `last`."""
     bound = key_bindings(app)
     return " ".join(spell_key(bound.of(id)[-1 if last else 0]) for id in ids if bound.of(id))
 
@@ -236,12 +242,13 @@ def hint(app: App[Any], *ids: str) -> str:
 
 
 def with_remedy(app: App[Any], text: str, remedy: Remedy | None) -> str:
-    """Append the sentence of a remedy, if there is one, to a text."""
+    """Append a sentence to a text that says what the user can do, and with which key. If `remedy` is None, return the
+    text."""
     return f"{text} {with_keys(app, REMEDIES[remedy])}" if remedy is not None else text
 
 
 def error_text(app: App[Any], error: VlmtuiError) -> str:
-    """Return an error's message, hint and remedy on one line."""
+    """Return an error's message and hint on one line, followed by the sentence of its remedy, if it has one."""
     return with_remedy(app, one_line(str(error)), error.remedy)
 
 
@@ -255,7 +262,7 @@ def spell_key(key: str) -> str:
 
 
 def _types(action: Action) -> bool:
-    """Return whether a text field has the focus where the action is active."""
+    """Return whether the action is for a place where a text field has the focus, so that plain letters are typed."""
     return any(scope.types for scope in SCOPES.values() if action in scope.actions)
 
 
@@ -289,7 +296,7 @@ def _character(key: str) -> str | None:
 
 
 def _in_sentence(title: str) -> str:
-    """Return a heading for the middle of a sentence."""
+    """Return a heading with a small first letter, for use within a sentence."""
     return title[:1].lower() + title[1:]
 
 
@@ -311,7 +318,8 @@ class LeaderEntry(msgspec.Struct, frozen=True):
 
 
 def leader_entries(screen: Screen[Any]) -> dict[str, LeaderEntry]:
-    """Return the actions of the leader keys, by key: the focused widget's, then the screen's, then the app's."""
+    """Return the actions that leader keys run now, by key. If several have the same key, the focused widget's action
+    comes before the screen's, and the screen's before the app's."""
     found: dict[str, LeaderEntry] = {}
     first: set[str] = set()
     for node, binding in _bindings(screen):
@@ -329,14 +337,16 @@ def leader_entries(screen: Screen[Any]) -> dict[str, LeaderEntry]:
 
 
 def lacking_of(screen: Screen[Any], action: Action) -> str:
-    """Return a sentence why the screen's engine lacks what an action needs; empty if it does not, or there is none."""
+    """Return a sentence about what the screen's engine can't do but the action needs; empty if the engine can do all of
+    it, or if there is no engine."""
     controller = getattr(screen, "engines", None)
     info = controller.info if controller is not None else None
     return next(filter(None, (lack(info, one) for one in action.needs)), "")
 
 
 def _bindings(screen: Screen[Any]) -> Iterator[tuple[DOMNode, Binding]]:
-    """Yield bindings with their nodes, from the focused widget up; below a dialog, only the app's priority ones."""
+    """Yield bindings, each with its node (a widget, a screen or the app), from the focused widget up to the app. If a
+    dialog is open, only the app's priority bindings follow those of the dialog."""
     below = False
     for node in (screen.focused or screen).ancestors_with_self:
         for kind in reversed(type(node).__mro__):
@@ -347,7 +357,8 @@ def _bindings(screen: Screen[Any]) -> Iterator[tuple[DOMNode, Binding]]:
 
 
 def _is_possible(screen: Screen[Any], node: DOMNode, command: str) -> bool:
-    """Return whether an action is enabled in its node, or in the app or screen that the command names (`app.…`)."""
+    """Return whether an action can run now. `command`: the Textual action, which may name its target (`app.…`,
+    `screen.…`); otherwise the target is `node`."""
     named, name, parameters = parse(command)
     target = {"app": screen.app, "screen": screen}.get(named, node)
     return bool(target.check_action(name, parameters))

@@ -23,7 +23,7 @@ _ADDRESSES = ("http://", "https://", "unix:")
 
 
 class ModelLoading:
-    """Loads the model that the user chooses, and finds workers that are no longer usable."""
+    """Loads the model that the user chooses, and finds workers that no longer answer."""
 
     def __init__(self, app: VlmtuiApp) -> None:
         self._app = app
@@ -31,7 +31,8 @@ class ModelLoading:
         app.engines.on_death = self._tell_death
 
     def begin(self) -> None:
-        """Load the model of the command line or of the conversation to continue; without one, show the list."""
+        """Load the model of the command line or of the conversation to continue. If neither names a model, show the
+        list of models."""
         model = self._initial_model()
         check = self._checks.first(model, None) if model is not None else None
         if model is None or check is not None:
@@ -43,7 +44,7 @@ class ModelLoading:
             self._app.show_loading(model)
 
     def choose(self, model: Model, machine: Machine | None = None, *, size_accepted: bool = False) -> None:
-        """Load a model; first ask the user to decide, if trust or memory needs that."""
+        """Load a model. Ask the user first if the model brings its own code, or may not fit into memory."""
         model = self._checks.allowed(model)
         running = self._app.engines.model
         is_known = running is not None and running.spec == model.spec
@@ -101,7 +102,8 @@ class ModelLoading:
             self._start(controller.model)
 
     def go_back(self) -> None:
-        """Use the previous model again, after or during the load of another: it is still loaded, or is loaded again."""
+        """Use the previous model again, while another model loads or after that. If the previous model was unloaded,
+        load it again."""
         former = self._app.engines.former
         if former is not None and self._app.engines.keeps_former:
             self._app.start(self._go_back, "engine")
@@ -109,7 +111,7 @@ class ModelLoading:
             self.load(former)
 
     def loaded(self) -> None:
-        """Show the chat after the loading screen has shown the end of a load."""
+        """Show the chat. Called when a load has ended and the loading screen has shown it."""
         if self._app.shows_a_load():
             self._app.conversation.take_typed()
             self._app.show_chat()
@@ -118,7 +120,7 @@ class ModelLoading:
             self._app.tell(text, seconds=15)
 
     async def _ask_before_load(self, model: Model, machine: Machine | None, check: LoadCheck) -> None:
-        """Let the user decide something before a load, and continue with the choice."""
+        """Show the question in `check`, and continue with the user's choice, which may be another model."""
         text = f"{one_line(model.spec.name)}\n\n{check.text}"
         chosen = await self._app.choose(check.title, [option.label for option in check.options], text=text)
         option = None if chosen is None else check.options[chosen]
@@ -149,7 +151,8 @@ class ModelLoading:
             self._app.start(partial(self._connect, name, allow_owner=error.owner), "engine-by-name", exclusive=True)
 
     def _tell_death(self, error: VlmtuiError, loads_again: bool) -> None:
-        """Show that the engine died, unless a running answer shows it."""
+        """Notify the user that the engine died, unless a running answer already shows that. `loads_again`: the model is
+        loading again."""
         chat, model = self._app.conversation.chat, self._app.engines.model
         last = chat.last if chat is not None else None
         if model is None or (last is not None and last.needed(self._app.engines.info)):
@@ -227,7 +230,7 @@ class ModelLoading:
             self._app.show_models(alone=True)
 
     async def look_for_leftovers(self) -> None:
-        """Show a warning if unusable workers of earlier sessions hold memory."""
+        """Warn the user if workers that no longer answer, left behind by earlier runs, hold memory."""
         found = await self._leftovers()
         if found:
             names = ", ".join(one_line(leftover.title) for leftover in found)
@@ -235,7 +238,7 @@ class ModelLoading:
             self._app.tell(text, seconds=30, severity="warning")
 
     async def clean_up(self) -> None:
-        """Stop unusable workers of earlier sessions, after a question."""
+        """Stop workers that earlier runs left behind and that no longer answer. Asks the user first."""
         found = await self._leftovers()
         if not found:
             if found is not None:
@@ -252,7 +255,8 @@ class ModelLoading:
         self._app.tell(f"Stopped: {names}")
 
     async def _leftovers(self) -> list[Leftover] | None:
-        """Return unusable workers of earlier sessions; None after an error, which is shown."""
+        """Return workers that earlier runs left behind and that no longer answer. After an error, show it and return
+        None."""
         try:
             return await self._app.services.host.leftovers()
         except VlmtuiError as error:

@@ -35,7 +35,8 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExitReport(msgspec.Struct, frozen=True):
-    """What the shell tells the user after the app or plain mode: how to continue, and whether the model stays."""
+    """What the command prints when the app or plain mode has ended: how to continue, and whether the model stays
+    loaded."""
 
     model: str | None
     """The name of the last loaded model, as the user gave it."""
@@ -83,7 +84,7 @@ class Services(msgspec.Struct, frozen=True):
         return resumed_model(self.registry, self.settings.engines, self.resumed)
 
     def conversation_holder(self, teller: Teller, controller: AppEngines) -> ConversationHolder:
-        """Return the owner of the conversation of the app or plain mode."""
+        """Return a new owner of the conversation, for the app or for plain mode."""
         return ConversationHolder(
             teller,
             controller,
@@ -100,9 +101,10 @@ class Services(msgspec.Struct, frozen=True):
         show: Callable[[bool], Awaitable[None]],
         load: Callable[[Model], None],
     ) -> InterruptedAnswers:
-        """Return what fetches the rest of answers that an engine continued while no app was running.
+        """Return an object that fetches the rest of interrupted answers, which an engine continued while no app was
+        running.
 
-        `show`: shows the conversation; its argument says whether it is open already. `load`: loads a model.
+        `show`: shows the conversation; its argument is True if the conversation is open already. `load`: loads a model.
         """
         from vlmtui.session.recovery import InterruptedAnswers
 

@@ -64,7 +64,7 @@ class Fields(Grid):
         return {name: self.query_one(f"#{_id(name)}", Input).value for name in self._shown}
 
     def read(self, sampling: Sampling) -> Sampling | None:
-        """Return the sampling with the edited fields; None if one is invalid, whose problem is then shown below it.
+        """Return the sampling with the edited fields. If a field is invalid, show the problem below it and return None.
         Fields that name a file are left out."""
         typed = self.typed
         texts = {name: "" if names_file(name, text) else text for name, text in typed.items()}
@@ -73,7 +73,7 @@ class Fields(Grid):
         return None if problems else read
 
     async def read_with_files(self, sampling: Sampling) -> Sampling | None:
-        """Like `read`, but also read the files that fields name."""
+        """Return the same as `read`, but including the fields that name a file. The files are read in a thread."""
         typed = self.typed
         read, problems = await asyncio.to_thread(self._read, sampling, typed, typed)
         self._show_problems(problems)
@@ -84,7 +84,7 @@ class Fields(Grid):
     ) -> tuple[Sampling, dict[str, str]]:
         """Return the sampling with the edited fields, and problems by field. Blocks if a text names a file.
 
-        `typed`: the texts of all fields. `texts`: the same, but empty for fields to leave out.
+        `typed`: the texts of all fields. `texts`: the texts to apply; empty for fields to leave out.
         """
         problems: dict[str, str] = {}
         edited = [name for name, text in typed.items() if text != self._shown[name]]

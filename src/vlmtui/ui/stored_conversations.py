@@ -33,7 +33,8 @@ class StoredConversations:
         self._app.start(self._app.conversation.keep_house, "housekeeping")
 
     def offer_backup(self, then: Steps | None = None) -> None:
-        """If the database is damaged, offer a backup instead; the file stays. `then`: runs after that."""
+        """If the database is damaged, ask whether to continue with a backup. The damaged file is kept. `then`: a
+        coroutine function to run after the backup was restored."""
         self._app.start_dialog(partial(self._offer_backup, then))
 
     async def resume(self) -> None:
@@ -45,7 +46,8 @@ class StoredConversations:
             self._tell_import(resumed)
 
     async def show(self, is_open: bool = False) -> None:
-        """Show the open conversation, if a model is loaded. `is_open`: the screen shows it already; its draft stays."""
+        """Show the open conversation, if a model is loaded. `is_open`: the chat screen shows this conversation already,
+        so keep the draft on the screen."""
         screen = self._app.chat_screen()
         if screen is not None:
             self._app.go_back_to(screen)
@@ -73,7 +75,8 @@ class StoredConversations:
         self._app.conversation.tell_notice()
 
     def _tell_import(self, found: ResumePoint) -> None:
-        """For an imported conversation, show its model, and which of its settings are not used here."""
+        """If the conversation is an imported one, notify the user of its model and of its settings that are not used
+        here."""
         from vlmtui.session.resume import not_used
 
         if found.record is not None and (text := not_used(found.record)):

@@ -62,12 +62,12 @@ class Action(msgspec.Struct, frozen=True):
 
     @property
     def slash(self) -> str:
-        """Its slash command (`/attach`); empty: none."""
+        """The action's slash command (`/attach`); empty: none."""
         return self.usage.partition(" ")[0]
 
     @property
     def argument(self) -> str:
-        """The slash command's argument (`PATH`); empty: none."""
+        """The word for the argument of the slash command (`PATH`); empty: it takes none."""
         return self.usage.partition(" ")[2]
 
     def binding(self, *, command: str = "") -> Binding:
@@ -94,7 +94,7 @@ class FixedKey(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """The actions of a screen or widget, in the order of the footer."""
+    """The actions of one screen, of one widget or of the app, in the order of the footer."""
 
     name: str
     title: str
@@ -128,8 +128,9 @@ _ARROWS = {"up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedo
 def row_moves(thing: str, keys: Mapping[str, str], *, run: str = "move", priority: bool = False) -> tuple[Action, ...]:
     """Return the actions that move the highlight of a list.
 
-    `thing`: what a row is, for the help. `keys`: by direction, keys other than arrows and page keys, and those of
-    `first` and `last`. `run`: the Textual action, which gets the direction.
+    `thing`: the word for a row in the help. `keys`: the keys for `first` and `last`, and for other directions if they
+    differ from the arrow and page keys. `run`: the name of the Textual action, which gets the direction as its
+    argument.
     """
     rows = {
         "up": ("Up", f"The {thing} above."),

@@ -242,7 +242,7 @@ COMPOSER = Scope(
 
 
 def _does(id: str, title: str, help: str, key: str, *, footer: bool = True) -> Action:
-    """Return the action that runs the chat's own action `id` on the selected message."""
+    """Return an action for the line that selects a message: it runs the chat's action `id` on the selected message."""
     return Action(id, title, help, key, run=f"screen.run('{id}')", footer=footer)
 
 

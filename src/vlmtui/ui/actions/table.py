@@ -33,7 +33,7 @@ def line_bindings() -> list[BindingType]:
 
 
 class SlashCommand(NamedTuple):
-    """A parsed slash command. If it is unknown, `action` is None and `argument` its name."""
+    """A parsed slash command. If there is no such command, `action` is None and `argument` is the command's name."""
 
     action: Action | None
     argument: str

@@ -73,7 +73,7 @@ class FolderTitle(Static):
         self._text = ""
 
     def show(self, folder: Path | None, otherwise: str = "") -> None:
-        """Show the path of `folder`, or else the text `otherwise`."""
+        """Show the path of `folder`; if it is None, show the text `otherwise`."""
         self._text = one_line(home_short(folder)) if folder else otherwise
         self._fit()
 
@@ -84,15 +84,15 @@ class FolderTitle(Static):
 
 
 class FilterInput(LineInput):
-    """The filter field, which keeps the focus. It passes keys that an empty filter can't use to the browser, and Space
-    after an arrow key."""
+    """The filter field, which keeps the focus. While it is empty, it passes Backspace, Left, Home and End to the
+    browser; after an arrow key it passes Space."""
 
     is_browsing = True
     """True if Space marks a file. False while the user types a filter or path."""
 
     @dataclass
     class BrowserKey(Message):
-        """`space`, `backspace`, `left`, `home` or `end`, not used by the text."""
+        """A key that the filter field passes to the browser: `space`, `backspace`, `left`, `home` or `end`."""
 
         key: str
 
@@ -130,8 +130,8 @@ _ROWS_MIN = 4
 
 
 class FilePreview(Vertical):
-    """The preview image of a file, above facts about the file. Opens one file at a time, and skips files scrolled
-    past."""
+    """The preview image of a file, above facts about the file. Opens one file at a time; files that the user scrolls
+    past are not opened."""
 
     DEFAULT_CSS = """
     FilePreview {
@@ -142,7 +142,7 @@ class FilePreview(Vertical):
 
     @dataclass
     class PreviewReady(Message):
-        """A file's preview image, if it has one, and the facts or the problem."""
+        """A file was opened: its preview image, if it has one, and facts about the file or the problem."""
 
         entry: FolderEntry
         image: Image | None
@@ -160,8 +160,8 @@ class FilePreview(Vertical):
         yield Static(classes="facts", markup=False)
 
     def show(self, entry: FolderEntry | None) -> None:
-        """Show a file soon; None: show nothing. Only this widget's message handlers draw, which therefore never happens
-        twice at once."""
+        """Show a file after a short delay; None: show nothing. All drawing happens in this widget's message handlers,
+        so two drawings never overlap."""
         if entry == self._wanted:
             return
         self._wanted = entry
@@ -175,7 +175,7 @@ class FilePreview(Vertical):
 
     @property
     def facts_text(self) -> str:
-        """The facts as text."""
+        """The facts or the problem below the preview image, as plain text."""
         return str(self.query_one(".facts", Static).render())
 
     @on(events.Resize)
@@ -200,7 +200,8 @@ class FilePreview(Vertical):
             self._open()
 
     def _open(self) -> None:
-        """Start reading the highlighted file, unless another file is being read, which calls this again at its end."""
+        """Start reading the highlighted file. If another file is being read, the end of that reading calls this method
+        again."""
         if self._opening is None and self._wanted is not None and self._wanted not in self._seen:
             self._opening = self._wanted
             self._look(self._wanted)
@@ -360,7 +361,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
 
     @dataclass
     class FolderRead(Message):
-        """The entries of a folder (None: the recent folders), or the error."""
+        """A folder was read: its entries, or the error. `folder` None: the recent folders."""
 
         folder: Path | None
         outcome: list[FolderEntry] | VlmtuiError
@@ -373,8 +374,8 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         look: FolderView | None = None,
         estimate: EstimateTokens | None = None,
     ) -> None:
-        """`recent` remembers the folders of chosen files; `look`: the sort order and hidden files, which the user can
-        change; `estimate` returns the tokens of an attachment."""
+        """`recent`: remembers the folders of chosen files. `look`: the sort order, and whether hidden files are shown;
+        the user can change both. `estimate`: returns the tokens of an attachment."""
         super().__init__()
         self.folder = folder.absolute()
         self._marks: dict[Path, FolderEntry] = {}
@@ -408,7 +409,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
 
     @property
     def marked(self) -> list[Path]:
-        """The marked files, in the order of marking."""
+        """The marked files, in the order in which the user marked them."""
         return list(self._marks)
 
     @on(FilterInput.BrowserKey)
@@ -570,7 +571,8 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         self.query_one("#state").set_class(bool(self._problem), "-trouble")
 
     def _open(self, folder: Path | None) -> None:
-        """Read a folder in a thread, then show it unless another was requested meanwhile. None: the recent folders."""
+        """Read a folder in a thread; None: the recent folders. Show it, unless the user has opened another one
+        meanwhile."""
         self._requested = folder
         self._list(folder)
         self.set_timer(_SLOW_S, self._tell_slow)

@@ -43,9 +43,9 @@ class FramesChoice(msgspec.Struct, frozen=True):
 
 
 class FramesScreen(ModalScreen[FramesChoice | None]):
-    """Returns the choice, or None if cancelled. Shows exactly the frames that will be sent.
+    """Shows exactly the frames that will be sent. Returns the user's choice, or None if cancelled.
 
-    `takes_video`: whether the model accepts videos; `most_images`: its limit of images in one message.
+    `takes_video`: whether the model accepts videos. `most_images`: the model's limit of images in one message.
     """
 
     CSS_PATH = "frames.tcss"
@@ -54,7 +54,8 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
     @dataclass
     class SheetMade(Message):
-        """The frames that a sampling takes, or the error. `screen`: the size of the screen that they were drawn for."""
+        """The frames for a sampling were read, or reading failed. `screen`: the size of the screen that they were drawn
+        for."""
 
         sampling: VideoSampling
         screen: Size
@@ -69,7 +70,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         most_images: int,
         settle_s: float = SETTLE_S,
     ) -> None:
-        """`settle_s`: seconds from the last edit to reading the frames."""
+        """`settle_s`: seconds to wait after the last edit before reading the frames."""
         super().__init__()
         self.sheet: Sheet | None = None
         """The frames shown; None while others are being read."""
@@ -199,7 +200,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         return Room(max(1, sheet.size.width), sheet.size.height, graphics.cell, graphics.pixels)
 
     def _request_frames(self) -> None:
-        """Read the frames for the fields' values, unless they are shown or being read."""
+        """Read the frames that the fields describe, unless these frames are shown or being read."""
         if self._is_gone:
             return
         sampling = self._read()

@@ -60,7 +60,8 @@ class ViewerScreen(ModalScreen[None]):
 
     @dataclass
     class Drawn(Message):
-        """A view scaled for the screen. `room`: the width and height that it was scaled for, in pixels."""
+        """A part of the attachment was scaled for the screen. `room`: the width and height that were available, in
+        pixels."""
 
         view: Viewport
         room: tuple[int, int]
@@ -222,7 +223,7 @@ class ViewerScreen(ModalScreen[None]):
         reason.display = bool(text)
 
     def _tell(self) -> None:
-        """Update the lines around the image, and the facts."""
+        """Update the title and hints around the image, and the facts beside it."""
         if not self.query("#side"):  # the viewer was closed meanwhile
             return
         view, current = self.view, self._current

@@ -108,7 +108,8 @@ class AttachmentBar(Vertical):
             grid.sort_children(key=lambda view: list(self._views.values()).index(view))  # type: ignore[arg-type]
 
     def tell_tokens(self, tokens: Mapping[int, int], *, are_estimates: bool = False) -> None:
-        """Show each attachment's tokens, by its number. An estimate is shown only if there is no count."""
+        """Show the tokens of each attachment; `tokens`: by the attachment's number. Estimates are shown only for
+        attachments without a count."""
         if are_estimates:
             self._estimates = dict(tokens)
         else:
@@ -117,7 +118,8 @@ class AttachmentBar(Vertical):
             self._tell(view, number)
 
     def tell_cost(self, text: str, remedy: Remedy | None = None, *, too_much: bool = False) -> None:
-        """Show a text about the whole prompt's tokens, with the key of `remedy`."""
+        """Show a text about the tokens of the whole prompt. `remedy`: append what the user can do, and with which
+        key."""
         self._say(self._cost, with_remedy(self.app, text, remedy))
         self._cost.set_class(too_much, "-too-much")
         self._update_display()
@@ -251,7 +253,8 @@ class MessageAttachments(ChatPart):
             self._app.tell(problem, Remedy.LEAVE_OUT_OLDEST, seconds=15, severity="warning")
 
     def action_view(self, number: str = "") -> None:
-        """Show attachment `number` in full size; without a number the selected message's, or else the newest."""
+        """Show attachment `number` in full size; without a number, those of the selected message, or else the newest
+        attachment."""
         numbered = self._chat.attachments_by_number()
         marked = self._screen.marked
         if marked is not None and marked.exchange.user.attachments and not number:
@@ -292,7 +295,7 @@ class MessageAttachments(ChatPart):
             self._screen.start(partial(self._change_one, chosen[-1], again), "stage")
 
     def action_sound(self, number: str = "") -> None:
-        """Attach the audio track of video `number`, or of the last video, after the other attachments."""
+        """Attach the audio track of video `number`; without a number, of the last video in the message."""
         chosen = self._chosen("video", number, lambda item: item.modality == "video")
         video = chosen[-1].attachment if chosen else None
         if video is None:

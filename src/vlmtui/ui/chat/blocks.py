@@ -96,7 +96,8 @@ class _Tile(NamedTuple):
 
 
 class MessageBlock(Block):
-    """A message: its attachments side by side, and the text below. `clicked` returns the index of an attachment."""
+    """A message: its attachments side by side, and the text below. `clicked` returns the index of the clicked
+    attachment."""
 
     margin = 1
     edge = "$accent"
@@ -198,8 +199,8 @@ def _room(terminal: Size) -> tuple[int, int]:
 
 
 class AnswerBlock(Block):
-    """An answer, streaming or complete. Reasoning starts folded: its last lines while it streams, then its title. If
-    the answer ends without other text, the reasoning unfolds."""
+    """An answer, streaming or complete. Its reasoning is folded: only the last lines are shown while it streams, and
+    only its title after that. If the answer contains nothing but reasoning, the reasoning unfolds at the end."""
 
     margin = 1
 
@@ -230,7 +231,7 @@ class AnswerBlock(Block):
         self.take_new()
 
     def take_new(self) -> None:
-        """Show the new pieces of the answer."""
+        """Show the pieces of the answer that have arrived since the last call."""
         answer = self.answer
         fresh = answer.pieces[self._pieces :]
         self._pieces += len(fresh)
@@ -243,7 +244,7 @@ class AnswerBlock(Block):
 
     @property
     def waits(self) -> bool:
-        """True while the block shows seconds that pass: until the answer's text begins."""
+        """True until the answer's text begins: the block then shows for how many seconds it has waited."""
         return self.answer.outcome is None and not self.parts.answer
 
     def toggle_reasoning(self) -> bool:
@@ -321,8 +322,8 @@ def reasoning_title(answer: Answer, parts: ThinkingParts) -> str:
 
 
 def marks_line(exchange: Exchange) -> Content:
-    """Return the line below an answer: why it is incomplete or came late, `raw` for a raw prompt, and its branches with
-    arrows to click, `‹ answer 2/3 ›`."""
+    """Return the line below an answer. It says why the answer is incomplete or was slow to start, and `raw` for a raw
+    prompt. If there are branches, it shows the current one between arrows to click: `‹ answer 2/3 ›`."""
     own = answer_marks(exchange.answer)
     marks = [Content.styled(own, _MARKS)] if own else []
     marks += [Content.styled("raw", _MARKS)] if exchange.mode == "raw" else []

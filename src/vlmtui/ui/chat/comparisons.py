@@ -32,8 +32,8 @@ _WRITE_AFTER_S = 1.0
 
 
 class FanOuts(ChatPart):
-    """Sends one message several ways at once, e.g. with several seeds. Keeps the newest fan-out until an answer is
-    used."""
+    """Sends one message several ways at once (a fan-out), e.g. with several seeds. Keeps the newest fan-out until the
+    conversation continues with one of its answers."""
 
     def __init__(self, screen: ChatScreen) -> None:
         super().__init__(screen)
@@ -67,8 +67,8 @@ class FanOuts(ChatPart):
         return fan_out is not None and await self._show(fan_out, message)
 
     async def _show(self, fan_out: FanOut, message: ComparedMessage) -> bool:
-        """Show a fan-out, and those that the user requests from its screen. Return True if the conversation continues
-        with one of the answers. Raises VlmtuiError."""
+        """Show a fan-out. If the user requests another one from its screen, show that one. Return True if the
+        conversation continues with one of the answers. Raises VlmtuiError."""
         while True:
             self._open = (fan_out, message)
             chosen = await self._app.open_fan_out(fan_out)
@@ -90,7 +90,7 @@ class FanOuts(ChatPart):
         return True
 
     def _earlier(self, message: ComparedMessage) -> FanOut | None:
-        """Return the newest fan-out if it is of the same message."""
+        """Return the newest fan-out if it sent the same message, or else None."""
         if self._open is None:
             return None
         fan_out, before = self._open
@@ -111,8 +111,9 @@ class FanOuts(ChatPart):
         )
 
     async def _engines_of(self, names: Mapping[str, str]) -> LaneEngines | None:
-        """Return the engines of a fan-out. `names`: a model or server for each label. If models must be loaded, show
-        the memory that they need, and ask how to load them; None if cancelled. Raises VlmtuiError."""
+        """Return the engines of a fan-out that asks several models. `names`: the model or server behind each label of
+        an answer. If models must be loaded, show the memory that they need and ask how to load them; return None if the
+        user cancels. Raises VlmtuiError."""
         services = self._screen.services
         trust, servers = TrustStore(services.paths), services.settings.engines
         engines = await engines_of(names, self._engines, services.registry, servers, trust, self._return_to)

@@ -44,8 +44,8 @@ _AT_ONCE = min(4, max(1, (os.cpu_count() or 1) - 1))
 
 
 def _own_keys() -> list[Binding]:
-    """Return the bindings of Textual's TextArea, without F6, F7 and the keys of vlmtui's editor actions. Each has an id
-    for the keymap."""
+    """Return the bindings of Textual's TextArea, except for F6, F7 and the keys of vlmtui's own editing actions. Each
+    binding gets an id, by which the keymap can change its keys."""
     ours = {key for action in SCOPES["editor"].actions for key in default_keys(action.id)} | {"f6", "f7"}
     own = Binding.make_bindings(TextArea.BINDINGS)
     return [replace(binding, id=f"text_area.{binding.key}") for binding in own if binding.key not in ours]
@@ -93,7 +93,8 @@ class Composer(TextArea, inherit_bindings=False):
 
     @dataclass
     class MenuKey(Message):
-        """A key for the open menu or question above: `up`, `down`, `tab` or `escape`."""
+        """A key was pressed that belongs to the open menu or question above the composer: `up`, `down`, `tab` or
+        `escape`."""
 
         key: str
 
@@ -145,15 +146,15 @@ class Composer(TextArea, inherit_bindings=False):
             self._insert_gap(event.text[:1])
 
     def _insert_gap(self, first: str) -> None:
-        """Insert a space if text that begins with `first` is about to be written directly after the attachments at the
-        start."""
+        """Insert a space if the cursor is directly after the attachments at the start of the text and the user begins
+        to type there. `first`: the first typed character."""
         is_behind = not self.selected_text and 0 < self.draft.lead_in(self.text) == self.cursor_offset
         if is_behind and first not in "/@" and not first.isspace():
             self.insert(" ", self.cursor_location)
 
     @property
     def menu_is_open(self) -> bool:
-        """True while a menu or question above takes the arrow keys."""
+        """True while a menu or question above the composer takes the arrow keys."""
         return any(menu.display for menu in self.screen.query("SuggestionMenu, PathOffer"))
 
     def _handle_key(self, key: str) -> bool:
@@ -226,7 +227,8 @@ class Composer(TextArea, inherit_bindings=False):
             at = self.text.find(old, at + len(new))
 
     def validate_selection(self, selection: Selection) -> Selection:
-        """Move ends of a selection that are within a token to its edge, in the direction of the cursor's movement."""
+        """Keep both ends of a selection outside of attachments' tokens: an end within a token moves to the token's
+        edge, in the direction in which the cursor moves."""
         start, end = selection
         if "[" not in self.text:
             return selection
@@ -253,7 +255,7 @@ class Composer(TextArea, inherit_bindings=False):
         return self._recall(self.prompts.older(self.text))
 
     def _recall(self, text: str | None) -> bool:
-        """Show a message of the history. The draft's attachments stay, in front."""
+        """Show a message of the history, after the draft's attachments, which stay. Return False if `text` is None."""
         if text is None:
             return False
         tokens = "" if self.draft.tokens_in(text) else self.draft.only_tokens()
@@ -395,7 +397,7 @@ class ComposerPanel(Vertical):
         self.attach(event.paths)
 
     def file_checked(self, number: int, outcome: Attachment | VlmtuiError) -> None:
-        """Attach an opened file; if it failed, restore the text that the user typed for it."""
+        """Attach an opened file. If it can't be attached, put back the text that the user typed for it."""
         written = self._written_as.pop(number, "")
         if isinstance(outcome, Attachment):
             self._draft.fill(number, outcome)
@@ -443,7 +445,7 @@ class ComposerPanel(Vertical):
             self._open_file(number, source)
 
     def number_above(self, number: int) -> None:
-        """Number the draft's attachments from `number` + 1; earlier messages have `number` attachments."""
+        """Number the draft's attachments from `number` + 1. `number`: how many attachments the messages above have."""
         self._numbers_above = number
         if self._composer.text == self._draft.text:  # otherwise a pending update will renumber
             self._renumber()
@@ -476,13 +478,13 @@ class ComposerPanel(Vertical):
         self._composer.replace_token(self._draft.text[old.start : old.end], "".join(texts))
 
     def take_text(self, words: str, text: str | None = None) -> None:
-        """Remove the sent `text` (None: all) from the composer, and add `words` to the history. Text typed since then
-        stays."""
+        """Remove the sent `text` (None: all text) from the composer; what the user has typed since then stays. `words`:
+        the message to add to the history."""
         self._prompts.add(words)
         self._composer.remove_start(self._composer.text if text is None else text)
 
     def clear_words(self) -> None:
-        """Clear a command, and add it to the history. Attachments stay."""
+        """Remove a command from the composer, and add it to the history. Attachments stay."""
         self._prompts.add(self._draft.words)
         self._composer.text = self._draft.only_tokens()
         self._composer.move_cursor(self._composer.document.end)
@@ -514,14 +516,14 @@ class ComposerPanel(Vertical):
         await self.bar.show(shown, pending=len(self._draft.pending))
 
     def _reserve(self, source: Path | str = "") -> int:
-        """Reserve a number for an attachment. If it was used before, clear the undo history, which may contain the old
-        token."""
+        """Return a new number for an attachment. If an earlier attachment had this number, clear the undo history,
+        which may contain the earlier attachment's token."""
         if self._draft.knows(self._draft.next_number(self._numbers_above)):
             self._composer.history.clear()
         return self._draft.reserve(self._numbers_above, written=as_written(source))
 
     def _renumber(self) -> None:
-        """Number the attachments as the prompt does."""
+        """Number the attachments in the order of the text, as the prompt does."""
         cursor = self._draft.renumber(self._numbers_above, self._composer.cursor_offset)
         if cursor is not None:
             self._composer.put_text(self._draft.text, cursor)

@@ -56,7 +56,7 @@ _SHOWN = 3
 
 class ChatFrame(Vertical):
     """The transcript in a panel with the conversation's title. Wide screens show the side pane, narrow screens a line
-    of facts below; the screen's style chooses."""
+    of facts below it; the style sheet chooses."""
 
     DEFAULT_CSS = """
     ChatFrame {
@@ -119,8 +119,8 @@ class ChatFrame(Vertical):
         self._imported.display = head.is_imported
 
     async def on_click(self, event: events.Click) -> None:
-        """Open the list of conversations at a click on the title, the inspector at the facts; scroll at `more
-        below`."""
+        """Open the list of conversations if the title was clicked, and the inspector if the facts were clicked. If
+        `more below` was clicked, scroll to the end."""
         on = clicked(self, event)
         if not is_click(self, event):
             return
@@ -137,7 +137,7 @@ class ChatFrame(Vertical):
 
 
 class WelcomePanel(Static):
-    """The loaded model, the media that it accepts, and the first keys."""
+    """What an empty conversation shows: the loaded model, the media that it accepts, and the keys to begin with."""
 
     DEFAULT_CSS = "WelcomePanel { width: auto; max-width: 100%; height: auto; color: $muted; }"
 
@@ -341,7 +341,7 @@ class StatusBar(Static):
         self.update(Content.styled("  ·  ", "$faint").join(parts))
 
     def _word(self) -> str:
-        """Return the engine's state for people, with the loading stage or the key that helps."""
+        """Return a short text for the engine's state, with the loading stage or the key that helps."""
         state, progress = self._engines.state, self._engines.progress
         if state is EngineState.READY and self._chat.running is not None:
             return "answering"
@@ -380,7 +380,8 @@ class QueueBar(Static):
 
 
 def waits_for(engines: AppEngines) -> str:
-    """Return why queued messages are not sent yet, and the keys that help (for `with_keys`)."""
+    """Return why queued messages are not sent yet, and what the user can do. `with_keys` replaces the action ids in it
+    by keys."""
     model, progress = engines.model, engines.progress
     name = one_line(model.spec.name) if model is not None else "a model"
     take_back = "{take_back} takes it back"
@@ -399,7 +400,7 @@ def waits_for(engines: AppEngines) -> str:
 
 
 class EditingBar(Static):
-    """Hidden unless an earlier message is being edited."""
+    """A line with the number of the earlier message that is being edited. Hidden if none is."""
 
     def __init__(self, chat: Conversation) -> None:
         super().__init__(id="editing", markup=False)

@@ -16,7 +16,8 @@ _Action = Callable[Concatenate[_Part, _Given], None]
 
 
 class ChatPart:
-    """A part of the chat screen. A method `action_ID` runs the action ID, which `ui/actions` describes.
+    """A part of the chat screen. A method `action_ID` runs the action with this id in the table of actions
+    (`ui/actions`).
 
     If an action, or work that it starts, raises VlmtuiError, the user is notified.
     """
@@ -39,7 +40,7 @@ def dialog(steps: _Steps[_Part, _Given]) -> _Action[_Part, _Given]:
 
 
 def background(group: str) -> Callable[[_Steps[_Part, _Given]], _Action[_Part, _Given]]:
-    """Decorate an async action that runs beside everything else, until the screen closes."""
+    """Decorate an async action that runs in the background, beside all others, until the screen closes."""
 
     def decorate(steps: _Steps[_Part, _Given]) -> _Action[_Part, _Given]:
         @wraps(steps)

@@ -37,7 +37,7 @@ class PromptCost(ChatPart):
             raise VlmtuiError(ErrorKind.CONTEXT_TOO_LONG, self.cost.text, remedy=Remedy.SHRINK_MESSAGE)
 
     def draft_changed(self) -> None:
-        """Show an estimate at once, and count soon."""
+        """Show an estimate of the draft's tokens at once, and have the engine count them soon."""
         estimate = draft_estimate(self._chat, self._engines)
         self._screen.panel.bar.tell_tokens(estimate.tokens if estimate else {}, are_estimates=True)
         if not self._chat.draft.text:  # sent, or restored from the queue
@@ -45,7 +45,7 @@ class PromptCost(ChatPart):
         self.count_soon()
 
     def count_soon(self) -> None:
-        """Ask the engine for the count once nothing has changed for a while."""
+        """Ask the engine to count the prompt's tokens, once nothing has changed for a while."""
         if self._timer is not None:
             self._timer.stop()
         self._timer = self._screen.set_timer(_COUNT_AFTER_S, self._count_if_new)
@@ -68,8 +68,8 @@ class PromptCost(ChatPart):
                 bar.tell_cost("")
 
     def _count_if_new(self) -> None:
-        """Count if anything has changed that the count depends on; in a text without attachments, only every 500
-        characters."""
+        """Count the prompt's tokens if anything that affects the count has changed. In a draft without attachments,
+        typed text counts as a change only every 500 characters."""
         draft, history = self._chat.draft, [(id(item), item.is_left_out) for item in self._chat.exchanges]
         is_ready = self._engines.state is EngineState.READY
         written = draft.words if draft.attachments else len(draft.words) // 500

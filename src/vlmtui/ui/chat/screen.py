@@ -310,16 +310,17 @@ class ChatScreen(Screen[None]):
         return not all(self.query(kind) for kind in (StatusBar, Transcript, EditingBar, ComposerPanel, Composer))
 
     def start(self, steps: Steps, group: str, *, exclusive: bool = False) -> None:
-        """Run `steps` in the background until the screen closes."""
+        """Run a coroutine function in the background until the screen closes. `exclusive`: first cancel the others of
+        this group."""
         work: WorkType[None] = partial(self.main_app.perform, steps)
         self.run_worker(work, group=group, description=group, exclusive=exclusive)
 
     def start_dialog(self, steps: Steps) -> None:
-        """Run steps that open another screen; keys typed ahead wait until it is open."""
+        """Run a coroutine function that opens another screen; keys typed ahead wait until it is open."""
         run_before_keys(self, partial(self.main_app.perform, steps))
 
     def take_composer_text(self) -> None:
-        """Copy the composer's text to the draft, whose update on the last key may still wait."""
+        """Copy the composer's text to the draft now: the update that the last key caused may not have run yet."""
         self.chat.draft.text = self.query_one(Composer).text
 
     async def show_conversation(self, *, is_open: bool = False) -> None:
@@ -339,8 +340,8 @@ class ChatScreen(Screen[None]):
         self.show_queue()
 
     async def show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
-        """Show a new exchange (a message and its answer). `rebuild`: it replaces others, so fill the transcript
-        again."""
+        """Show a new exchange (a message and its answer). `rebuild`: the exchange replaces others, so fill the whole
+        transcript again."""
         if rebuild:
             self.transcript.clear()
             await self._fill_transcript()
@@ -366,7 +367,8 @@ class ChatScreen(Screen[None]):
         self.show_editing()
 
     def show_editing(self) -> None:
-        """Show whether an earlier message is being edited. Attachments are numbered after those above it."""
+        """Show whether an earlier message is being edited, and number the draft's attachments after those of the
+        messages above it."""
         self.query_one(EditingBar).show()
         self.panel.number_above(self.chat.attachments_sent)
         model = self.engines.model

@@ -61,12 +61,13 @@ class PathCompletion(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The last component, with a slash for a folder. May contain control characters."""
+        """The path's last component, with a slash for a folder. May contain control characters."""
         return self.text.rstrip("/").rpartition("/")[2] + ("/" if self.is_folder else "")
 
     @property
     def mention(self) -> str:
-        """The text that replaces the span: `@sub/`, `@"my file.png"`; a folder's quote stays open."""
+        """The text that replaces the typed path: `@sub/`, `@"my file.png"`. For a folder the closing quote is missing,
+        so that the user can type on."""
         if not any(char.isspace() for char in self.text) and not self.text.startswith('"'):
             return f"@{self.text}"
         return f'@"{self.text}' + ("" if self.is_folder else '"')
@@ -93,8 +94,8 @@ def path_at(text: str, cursor: int) -> Span | None:
 def complete(fragment: str, base: Path, *, limit: int = 50, look_s: float = LOOK_S) -> list[PathCompletion]:
     """Return folders and media files that complete `fragment`, best first. Blocking; never raises.
 
-    A relative path starts at `base`. Names that begin with the last component come first, then names that contain it.
-    Hidden files are included only if it begins with a dot.
+    A relative path starts at `base`. Names that begin with the path's last component come first, then names that
+    contain it. Hidden files are included only if that component begins with a dot.
     """
     if fragment == "~":
         fragment = "~/"
@@ -145,7 +146,7 @@ def _is_folder(item: os.DirEntry[str]) -> bool:
 
 
 def _rank(name: str, wanted: str) -> int | None:
-    """Return how well a name matches, lower is better; None: it does not."""
+    """Return how well a name matches the typed text, a lower number is better; None if it does not match."""
     if name.startswith(wanted):
         return 0
     return 1 if wanted in name else None
@@ -248,7 +249,7 @@ class PathOffer(Static):
         return bool(self.mentions)
 
     def is_due(self, text: str) -> bool:
-        """Return True if a text may name files, and the user has not chosen to send it as text."""
+        """Return True if `text` may name files and the user has not chosen to leave this text as it is."""
         return text != self._as_text and may_name_files(text)
 
     def asks_about(self, draft: Draft) -> bool:
@@ -262,7 +263,7 @@ class PathOffer(Static):
         return [msgspec.structs.replace(one, start=now[one.start], end=now[one.end - 1] + 1) for one in self.mentions]
 
     def leave_as_text(self, text: str) -> None:
-        """Do not ask about this text again."""
+        """Do not offer to attach the files in this text again."""
         self._as_text = text
 
     async def find(self, text: str) -> list[Mention]:

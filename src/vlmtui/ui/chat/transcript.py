@@ -60,7 +60,8 @@ class Transcript(DocumentView):
 
     @dataclass
     class OlderWanted(Message):
-        """The view is near the oldest loaded exchange. Answer with `add_older`, even if there are no more."""
+        """The view is near the oldest loaded exchange. The handler must load up to `limit` older exchanges and call
+        `add_older`, even if there are none."""
 
         limit: int
 
@@ -99,8 +100,8 @@ class Transcript(DocumentView):
         return exchange in self._shown
 
     def append(self, *exchanges: Exchange, media_above: int = 0) -> None:
-        """Add exchanges at the end, and scroll there. `media_above`: the number of attachments before them, used for
-        the first exchanges only."""
+        """Add exchanges at the end, and scroll there. `media_above`: the number of attachments before them; used only
+        if the transcript was empty."""
         if not self._shown:
             self._media_above = media_above
         blocks = [block for exchange in exchanges for block in self._blocks_of(exchange)]
@@ -110,8 +111,8 @@ class Transcript(DocumentView):
             self.show_end()
 
     def add_older(self, exchanges: Sequence[Exchange]) -> None:
-        """Add older exchanges at the start; the view stays in place. `exchanges`: all loaded exchanges, oldest first;
-        if they contain no new exchange, there are no older exchanges."""
+        """Add older exchanges at the start, without moving the view. `exchanges`: all loaded exchanges, the new ones
+        included, oldest first. If none of them is new, there are no older exchanges to load."""
         self._waits_for_older = False
         newer = self._shown
         first = next(iter(newer), None)
@@ -129,8 +130,8 @@ class Transcript(DocumentView):
         self.add(*blocks, before=self.document.blocks[0])
 
     def renumber(self, media_above: int) -> None:
-        """Update the numbers of the attachments that prompts include. `media_above`: the number of such attachments
-        before the loaded exchanges."""
+        """Number the attachments again. Only attachments that prompts include have numbers. `media_above`: how many
+        such attachments there are before the loaded exchanges."""
         self._media_above = media_above
         for block in self._number():
             self.changed(block)
@@ -165,7 +166,7 @@ class Transcript(DocumentView):
         return blocks
 
     def _number(self) -> list[MessageBlock]:
-        """Number the attachments; return the messages whose numbers have changed."""
+        """Number the attachments. Return the blocks of messages whose numbers have changed."""
         changed, number = [], self._media_above + 1
         for exchange, (message, _) in self._shown.items():
             first = number if exchange.sent_attachments else None
@@ -259,7 +260,7 @@ class Transcript(DocumentView):
         super().show_end()
 
     def scrolled(self, by: int) -> None:
-        """Keep the selection in view: move it to the nearest visible message."""
+        """If the selection was scrolled out of view, select the nearest visible message or answer."""
         if self.marked is None or not self.has(self.marked.exchange):
             return
         seen = self.in_view
@@ -271,7 +272,8 @@ class Transcript(DocumentView):
             self.mark(self._block(self.marked))
 
     def resized(self) -> None:
-        """Keep the whole selection in view if it fits; the line that describes it takes a row."""
+        """Keep all of the selected message or answer in view, if it fits: the line that describes the selection takes a
+        row away."""
         if self.marked is not None and self.has(self.marked.exchange):
             block = self._block(self.marked)
             if len(block.lines) <= self.size.height:
@@ -374,7 +376,8 @@ class MessageCursor(Static):
         self._transcript.unmark()
 
     async def conversation_shown(self) -> None:
-        """Update the selection after the transcript was filled again. On another branch, its position stays."""
+        """Update the selection after the transcript was filled again. If another branch is shown, select the exchange
+        at the same position in that branch."""
         marked = self._transcript.marked
         if marked is None:
             return
@@ -427,7 +430,7 @@ class MessageCursor(Static):
         await self.run_action(f"screen.run('{id}')")
 
     def action_part(self, by: int) -> None:
-        """Select the next or the previous part of an answer; after the last one, the whole answer again."""
+        """Select the next or the previous part of an answer; from the last part, go on to the whole answer."""
         marked = self.marked
         if marked is None:
             return
@@ -481,7 +484,7 @@ class MessageCursor(Static):
         self._transcript.mark_message(marked)
 
     def _show(self, marked: Marked | None) -> None:
-        """Show the selection's line, or hide it."""
+        """Show the line that describes the selection; None: hide the line."""
         if marked is None:
             if self.screen.focused is self:
                 self.screen.query_one(Composer).focus()

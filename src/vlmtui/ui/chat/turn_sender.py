@@ -61,14 +61,15 @@ class TurnSender(ChatPart):
             self._screen.show_queue()
 
     def open_exchange(self, exchange: Exchange, *, rebuild: bool, sent: tuple[str, str] | None = None) -> None:
-        """Start a new exchange's answer, and show it. `rebuild`: it replaces other exchanges; `sent`: the words for the
-        history, and the text to remove from the composer."""
+        """Start the answer of a new exchange, and show the exchange. `rebuild`: the exchange replaces others in the
+        transcript, e.g. after an edit. `sent`: the words to add to the history, and the text to remove from the
+        composer."""
         self._screen.start(partial(self._answer, exchange), "answer")
         self._screen.start_dialog(partial(self._clear_and_show, exchange, sent, rebuild=rebuild))
 
     @background("exchange")
     async def action_regenerate(self) -> None:
-        """Generate another answer to the selected turn, or else the last."""
+        """Generate another answer to the selected message, or else to the last one."""
         of = self._screen.marked.exchange if self._screen.marked is not None else None
         engines = self._engines
         is_earlier = of is not None and of is not self._chat.last

@@ -160,7 +160,8 @@ def _spans(spans: Sequence[PromptSpan]) -> Iterator[TextBlock]:
 
 
 def _equal(pieces: Sequence[Piece], *, is_first: bool, is_last: bool) -> TextBlock:
-    """Return an equal part: the tokens next to differences, and the number of tokens between them."""
+    """Return a block for tokens that both sides have in common: the tokens next to differences, and only the number of
+    those between."""
     head = 0 if is_first else _CONTEXT
     tail = 0 if is_last else _CONTEXT
     if len(pieces) <= head + tail + 1:
@@ -317,7 +318,8 @@ def shown_token(text: str) -> str:
 
 
 def _divergent(token: TokenAt | None, other: TokenAt | None, colour: str) -> list[tuple[str, str]]:
-    """Return a side's token with its probability, and the probability that this side gave the other side's token."""
+    """Return a side's first differing token with its probability. In brackets follows the probability of the other
+    side's token on this side."""
     if token is None:
         return [("ended", "$muted")]
     parts = [(shown_token(token.text), f"bold {colour} on $panel")]
@@ -334,7 +336,7 @@ class AnswerPanel(Vertical):
     """An answer as plain text, streaming or complete, with its facts below."""
 
     def __init__(self, *, has_edge: bool, id: str | None = None) -> None:
-        """`has_edge`: leave a column for the bar beside a failure."""
+        """`has_edge`: leave a column at the left edge for the bar that marks a failure."""
         super().__init__(id=id)
         self.answer: Answer | None = None
         self.text = PlainBlock()
@@ -349,15 +351,15 @@ class AnswerPanel(Vertical):
         """The time of the last update of the number of tokens, in seconds (`time.monotonic`)."""
 
     def show_answer(self, answer: Answer) -> None:
-        """Show an answer instead of the previous answer. Call `grow` until it returns with `is_over`."""
+        """Show another answer. Call `grow` again and again until `is_over` is True."""
         self.answer, self.text = answer, PlainBlock()
         self._pieces, self.is_over, self._told = 0, False, ""
         self.view.show(self.text)
         self.view.is_following = answer.outcome is None
 
     def grow(self, waits_for: str = "", stop: str = "") -> bool:
-        """Show new text, and at the end the facts or the failure. Return True if there was news. `waits_for`: the
-        reason why the request is not sent yet; `stop`: the key that stops it."""
+        """Show new text; at the end of the answer, show its facts or its failure. Return True if anything new was
+        shown. `waits_for`: why the request is not sent yet. `stop`: the key that stops the answer."""
         answer = self.answer
         if answer is None or self.is_over:
             return False
@@ -376,8 +378,9 @@ class AnswerPanel(Vertical):
         return True
 
     def mark(self, difference: AnswerDiff | None, side: int, style: str, gone: str = "") -> None:
-        """Show words that only this side (0: left, 1: right) has in `style`, and, unless `gone` is empty, insert words
-        that only the other side has in the style `gone`. None: show the answer without marks."""
+        """Mark the difference between both answers; None: remove all marks. `side`: the side of this answer (0: left,
+        1: right). `style`: the style for words that only this answer has. `gone`: the style for words that only the
+        other answer has, which are inserted here; empty: they are not."""
         if self.answer is None or self.answer.failure is not None or not self.is_over:
             return
         shown = Content(visible(self.answer.text))
@@ -450,7 +453,7 @@ class AnswerPane(AnswerPanel):
         self.update_answer()
 
     def tell_stale(self, text: str) -> None:
-        """Show the note that the prompt has changed since this answer; empty: hide the note."""
+        """Show a note that the prompt has changed since this answer was requested; empty: hide the note."""
         said = "\n".join(filter(None, (text, self._warning)))
         self._mark.update(said)
         self._mark.display = bool(said)

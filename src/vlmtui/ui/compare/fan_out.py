@@ -83,8 +83,9 @@ Leave = int | Literal["new_plan", "look"] | None
 
 
 class FanFormScreen(ModalScreen[Plan | None]):
-    """The form for a plan; returns it, or None if cancelled. `question`: the message, suggested as the first prompt;
-    `system`: the system prompt, suggested likewise; `no_seeds`: why seeds can't be varied; empty if they can."""
+    """The form that plans a fan-out. Returns the plan, or None if cancelled. `question`: the message, filled in as the
+    first of several prompts. `system`: the system prompt, filled in as the first of several system prompts. `no_seeds`:
+    why seeds can't be varied; empty if they can."""
 
     CSS_PATH = "fan_form.tcss"
     SCOPE = "fan_form"
@@ -206,7 +207,7 @@ class AnswerTile(AnswerPanel, can_focus=True):
     BINDINGS = bindings("answer_tile")
 
     def __init__(self, label: str, answer: Answer, pictures: Sequence[Attachment] = ()) -> None:
-        """`pictures`: the attachments of its prompt, if they differ from those of other answers."""
+        """`pictures`: the attachments of this answer's prompt, if the answers have different ones; otherwise empty."""
         super().__init__(has_edge=False)
         self.show_answer(answer)
         self._pictures = PictureStrip(pictures) if pictures else None
@@ -230,13 +231,13 @@ class AnswerTile(AnswerPanel, can_focus=True):
             await self._pictures.fit(self.size.height + _ROWS_ABOVE)
 
     def name_engine(self, facts: str) -> None:
-        """Show these facts of the engine beside the label."""
+        """Show which engine answers, beside the label."""
         if facts != self._engine:
             self._engine = facts
             self._tell()
 
     def tell_prompt(self, change: str) -> None:
-        """Show how the prompt differs from the base's; empty: nothing."""
+        """Show how this answer's prompt differs from the base answer's prompt; empty: show nothing."""
         if bool(change) != self._prompt.display:
             self._prompt.display = bool(change)
             self._prompt.update(change)
@@ -250,7 +251,7 @@ class AnswerTile(AnswerPanel, can_focus=True):
         return has_grown
 
     def tell(self, said: str, *, is_base: bool = False) -> None:
-        """Show how the answer compares with the base, the answer that the others are compared with."""
+        """Show `said`, how this answer differs from the base: the answer with which all others are compared."""
         self._said = "the base" if is_base else said
         self._tell()
 
@@ -313,7 +314,7 @@ class AnswerGrid(VerticalScroll, can_focus=False):
 
 
 def difference_in_words(difference: AnswerDiff) -> str:
-    """Return in words how an answer differs from the base."""
+    """Return in words how an answer differs from the base, the answer with which all others are compared."""
     if difference.identical and difference.first_divergence is None:
         return "same as the base"
     if difference.identical:
@@ -323,8 +324,8 @@ def difference_in_words(difference: AnswerDiff) -> str:
 
 
 class FanOutScreen(Screen[Leave]):
-    """The answers of a fan-out, which it runs unless they are complete. Returns the index of the answer to continue
-    with, `new_plan` or `look` for another fan-out, or None."""
+    """The answers of a fan-out. Unless they are complete, the screen requests them. Returns the index of the answer to
+    continue with; `new_plan` or `look` if the user wants another fan-out; or None."""
 
     CSS_PATH = "fan_out.tcss"
     VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]
@@ -482,7 +483,7 @@ class FanOutScreen(Screen[Leave]):
         self._over()
 
     def _say(self, where: str, text: str) -> None:
-        """Show a line above the answers, or hide it if empty."""
+        """Show a text in the line with the selector `where`; hide the line if the text is empty."""
         line = self.query_one(where, Static)
         line.update(text)
         line.display = bool(text)

@@ -114,7 +114,7 @@ class RawEditor(TextArea):
         return line
 
     def bar(self, rows: AbstractSet[int]) -> None:
-        """Mark these wrapped rows with a bar beside the line numbers."""
+        """Draw a bar beside the line numbers at these wrapped rows."""
         if rows != self._barred:
             self._barred = rows
             self.refresh()
@@ -140,7 +140,7 @@ class RawEditor(TextArea):
         self.replace(text, self._location_of(start), self._location_of(end), maintain_selection_offset=False)
 
     def fill(self, text: str) -> None:
-        """Replace the whole text, undoably."""
+        """Replace the whole text, so that undo restores the previous text."""
         if text != self.text:
             self.replace(text, (0, 0), self.document.end, maintain_selection_offset=False)
             self.move_cursor((0, 0))
@@ -175,7 +175,7 @@ class RawEditor(TextArea):
 
 
 def marks_of(text: str, special: re.Pattern[str] | None, placed: Sequence[PlaceholderSlot]) -> list[Mark]:
-    """Return marks for the placeholders, and for special tokens outside them."""
+    """Return marks for all placeholders, and for special tokens that are not part of a placeholder."""
     taken = [(one.start, one.end) for one in placed]
     marks = [
         Mark(match.start(), match.end(), "special")
@@ -187,7 +187,7 @@ def marks_of(text: str, special: re.Pattern[str] | None, placed: Sequence[Placeh
 
 
 class FindingsList(OptionList):
-    """The findings below the editor. Hidden without any."""
+    """The list below the editor of what may be wrong with the raw prompt. Hidden if there are no findings."""
 
     DEFAULT_CSS = """
     FindingsList {
@@ -210,7 +210,8 @@ class FindingsList(OptionList):
         """Index of the finding visited last; -1: none."""
 
     def show(self, text: str, findings: Sequence[Finding]) -> None:
-        """Show the findings about `text`. The visited finding stays visited if it is among them."""
+        """List the findings about `text`. If the finding that the user visited last is among them, it stays the current
+        one."""
         visited = self.findings[self.current] if self.current >= 0 else None
         self.findings = list(findings)
         with self.prevent(OptionList.OptionHighlighted):
@@ -221,7 +222,7 @@ class FindingsList(OptionList):
         self.display = bool(findings)
 
     def visit(self, number: int) -> Finding | None:
-        """Visit the finding with this index; None if there is none."""
+        """Make the finding with this index the current one and return it; None if there is no such finding."""
         if not 0 <= number < len(self.findings):
             return None
         self.current = number
@@ -230,14 +231,14 @@ class FindingsList(OptionList):
         return self.findings[number]
 
     def to_fix(self) -> Finding | None:
-        """Return the visited finding, or else the first finding with a fix."""
+        """Return the current finding, or else the first finding with a fix."""
         if self.current >= 0:
             return self.findings[self.current]
         return next((finding for finding in self.findings if finding.fix), None)
 
 
 class RawPane(Vertical):
-    """Edits the comparison's draft. Ignores edits until `put` sets the first text."""
+    """Edits the raw prompt of a comparison. Edits count only after `put` has set the first text."""
 
     DEFAULT_CSS = """
     RawPane {
@@ -279,14 +280,14 @@ class RawPane(Vertical):
         self._changed()
 
     def visit(self) -> None:
-        """Move the cursor to the next finding, after the last to the first."""
+        """Move the cursor to the next finding; after the last, to the first."""
         finding = self._listed.visit(self._listed.current + 1) or self._listed.visit(0)
         if finding is not None:
             self._go_to(finding)
             self.editor.focus()
 
     def fix(self) -> None:
-        """Apply the fix of the visited finding, or else of the first finding with a fix."""
+        """Apply the fix of the current finding, or else of the first finding with a fix."""
         finding = self._listed.to_fix()
         if finding is not None:
             self._apply_fix(finding)

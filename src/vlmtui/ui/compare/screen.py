@@ -65,9 +65,9 @@ class CompareScreen(SidesScreen):
         on_edit: Callable[[], None],
         look: Callable[[], Awaitable[bool]],
     ) -> None:
-        """`send` sends the draft as the conversation's next message; `on_edit` is called after edits of the raw prompt;
-        `look` opens a fan-out that sends it without its images, and returns True if the conversation continues with an
-        answer of it."""
+        """`send`: sends the draft as the conversation's next message. `on_edit`: called after edits of the raw prompt.
+        `look`: opens a fan-out that sends the message with and without its images; returns True if the conversation
+        continues with one of these answers."""
         super().__init__("Compare", comparison.turns[-1].text, comparison.attachments)
         self._left = PromptView(id="chat-prompt")
         self.pane = RawPane(comparison, id="raw-prompt")
@@ -177,7 +177,7 @@ class CompareScreen(SidesScreen):
 
     @work(group="stop")
     async def action_leave(self) -> None:
-        """Stop running answers; if there are none, or if pressed again, return to the chat."""
+        """Stop running answers. If none is running, or if this was called before, return to the chat."""
         if self.comparison.is_running and not self._was_told_to_stop:
             self._was_told_to_stop = True
             await self.comparison.stop("chat", "raw")
@@ -402,7 +402,7 @@ class CompareScreen(SidesScreen):
 
     @work(group="difference", exclusive=True)
     async def find_difference(self) -> None:
-        """Compare the prompts that were sent, or else those that would be sent."""
+        """Compare the prompts that were sent; before anything was sent, the prompts as they would be sent."""
         comparison = self.comparison
         if comparison.raw.answer is None:
             try:
@@ -416,7 +416,7 @@ class CompareScreen(SidesScreen):
 
 
 def _warning(findings: Sequence[Finding]) -> str:
-    """Return the note that a prompt was sent with these findings; empty if there are none."""
+    """Return a note that the prompt was sent although there were findings; empty if there were none."""
     if not findings:
         return ""
     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""

@@ -54,7 +54,8 @@ _ANSWER_MAX = 24
 
 
 class SidesScreen(Screen[None]):
-    """The base of the comparison screens: chat template on the left, raw prompt on the right, or their difference."""
+    """The base class of the comparison screens. They show the chat template on the left and the raw prompt on the
+    right, or the difference of both."""
 
     HINT: tuple[str, ...] = ("sides.next_view",)
     """Ids of actions whose keys are shown beside the tabs, since the footer has no room."""
@@ -75,7 +76,7 @@ class SidesScreen(Screen[None]):
         return cast("VlmtuiApp", self.app)
 
     def side(self, mode: PromptMode) -> Sequence[Widget]:
-        """Return the widgets of a side, below its title."""
+        """Return the widgets of one side, to be placed below its title."""
         raise NotImplementedError
 
     def document(self) -> Comparison | None:
@@ -83,7 +84,7 @@ class SidesScreen(Screen[None]):
         raise NotImplementedError
 
     def landing(self, view: View) -> Widget:
-        """Return the widget to focus in a view."""
+        """Return the widget that gets the focus when `view` is shown."""
         raise NotImplementedError
 
     def find_difference(self) -> object:
@@ -133,7 +134,7 @@ class SidesScreen(Screen[None]):
             self.answer_pane("raw").mark(difference.answers, 1, f"underline {RIGHT}")
 
     def show_head(self, mode: PromptMode, said: str) -> None:
-        """Show a side's title with the note `said`."""
+        """Show the title of one side, followed by the note `said`."""
         told = Content.styled(f" · {said}" if said else "", "not bold $muted")
         self.query_one(f"#{mode}-head", Static).update(Content.assemble(TITLES[mode], told))
 
@@ -141,8 +142,8 @@ class SidesScreen(Screen[None]):
         return self.query_one(f"#{mode}-answer", AnswerPane)
 
     async def on_click(self, event: events.Click) -> None:
-        """Turn to the view of a clicked tab, unfold clicked turns, focus the side of a clicked title, or show the
-        difference at a click on the line about it."""
+        """Handle a click: on a tab, show its view; on folded turns, unfold them; on a side's title, focus the side; on
+        the line about the first difference, show the difference."""
         id, told = clicked(self, event).id, event.style.meta
         wanted = "difference" if id == "divergence" else told.get("view")
         view = next((view for view, _ in self.tabs if view == wanted), None)
@@ -292,8 +293,8 @@ class StoredComparisonScreen(SidesScreen):
 
 
 def _stored_pairs(document: Comparison, registry: Registry) -> list[TurnPair]:
-    """Return the corresponding turns of both prompts; empty if the model is unknown now, or a side has no prompt.
-    Blocking: reads the model's files."""
+    """Return the corresponding turns of both prompts; empty if the model can no longer be found, or if a side has no
+    prompt. Blocking: reads the model's files."""
     try:
         family = resolve(registry, document.model).family
     except VlmtuiError:
@@ -310,7 +311,8 @@ def _turns(side: Side, numbered: Sequence[Attachment], family: Family) -> list[P
 
 
 async def choose_stored_comparison(app: VlmtuiApp, message: ComparedMessage) -> str | None:
-    """Show one of the message's stored comparisons; return its raw prompt if the user wants to send both prompts again.
+    """Let the user choose one of the message's stored comparisons, and show it. Return its raw prompt if the user wants
+    to send both prompts again, or else None.
 
     Await it within `run_before_keys`. Raises VlmtuiError if the store can't be read.
     """
@@ -332,7 +334,7 @@ async def choose_stored_comparison(app: VlmtuiApp, message: ComparedMessage) -> 
 
 
 def _numbered(document: Comparison) -> Sequence[Attachment]:
-    """Return the attachments in the order of their numbers, which is that of the chat template's prompt."""
+    """Return the attachments in the order of their numbers, which is their order in the chat template's prompt."""
     first = document.sides[0]
     return attachments_of(first.request) if first.request else ()
 
@@ -347,7 +349,8 @@ def _is_pair(document: Comparison) -> bool:
 
 
 def stored_line(number: int, stored: LoadedComparison) -> Content:
-    """Return the line of a stored comparison in a list. `number`: counted from the oldest, so that all lines differ."""
+    """Return the line of a stored comparison in a list. `number`: its number, counted from the oldest; it makes all
+    lines different."""
     found = stored.document.difference
     said = "not compared"
     if found is not None:

@@ -53,8 +53,9 @@ class PromptView(DocumentView, can_focus=True):
 def turn_blocks(
     pairs: Sequence[TurnPair], side: int, *, is_folded: bool, key: str
 ) -> Iterator[tuple[PromptBlock | TextBlock, TurnPair]]:
-    """Yield blocks for the turns of one side (0: left, 1: right), each with its pair of turns. `is_folded`: one line
-    stands for equal turns before the newest user turn, yielded with the pair after them; `key` unfolds them."""
+    """Yield the turns of one side (0: left, 1: right) as blocks, each with its pair of turns. `is_folded`: one line
+    replaces equal turns before the newest user turn; this line is yielded with the pair that follows it. `key`: the key
+    that unfolds them, named in this line."""
     newest = newest_turn(pairs)
     is_compared = any(pair.left for pair in pairs) and any(pair.right for pair in pairs)
     folded: list[TurnPair] = []
@@ -91,7 +92,8 @@ def _fold_line(pairs: Sequence[TurnPair], last: int, key: str) -> Content:
 
 
 def _lines_of_turn(turn: PromptTurn, *, is_last: bool) -> list[Content]:
-    """Return a turn's lines, without the empty line after a line break that ends it."""
+    """Return a turn's lines. If the turn ends with a line break, the empty line after it is left out, except in the
+    last turn."""
     lines = _lines(turn.runs)
     return lines[:-1] if not is_last and len(lines) > 1 and not lines[-1] else lines
 
@@ -180,8 +182,8 @@ class AlignedTurns:
         return bool(self._view.size and self._editor.size)
 
     def _blocks(self, width: int) -> list[Block]:
-        """Return the left turns, with empty rows between them, so that each begins beside its counterpart where the
-        turns before it leave room."""
+        """Return the left turns as blocks. Empty rows between them make each turn begin beside its counterpart, unless
+        the turns above it need that room."""
         found: list[Block] = []
         self._beside, row = [(0, 0)], 0
         key = key_of(self._view.app, "comparison.fold")
@@ -216,15 +218,16 @@ class AlignedTurns:
 
     @property
     def _below(self) -> int:
-        """Empty rows to add, so that the left prompt can be scrolled as far as the right one."""
+        """The number of empty rows to add at the end, so that the left prompt can be scrolled as far as the right
+        one."""
         if not self._is_beside or not self._editor.max_scroll_y:
             return 0
         bottom = self._left_of(self._editor.max_scroll_y) + self._view.size.height
         return max(round(bottom) - self._height, 0)
 
     def _begin(self) -> None:
-        """The first time, scroll a prompt longer than its pane to the first differing turn, or else to the newest user
-        turn."""
+        """When the prompts are shown for the first time, scroll to the first differing turn, or else to the newest user
+        turn. Do nothing if the raw prompt fits into its pane."""
         editor = self._editor
         if not self._is_new or not editor.max_scroll_y or editor.cursor_location != (0, 0):
             return
@@ -249,12 +252,12 @@ class AlignedTurns:
                 self._editor.scroll_to(y=to, animate=False, force=True, immediate=True)
 
     def _left_of(self, right: float) -> float:
-        """Return the row of the left prompt beside this row of the right one."""
+        """Return the row of the left prompt that is beside the row `right` of the right prompt."""
         return _across([(other, one) for one, other in self._beside], right)
 
     @contextmanager
     def _scrolling(self) -> Iterator[None]:
-        """While one side is scrolled here, ignore the events that would scroll the other side."""
+        """Within the `with` block, scrolling one side does not scroll the other."""
         self._is_scrolling = True
         try:
             yield
@@ -263,8 +266,8 @@ class AlignedTurns:
 
 
 def _across(pairs: Sequence[tuple[int, int]], here: float) -> float:
-    """Return the row on the other side for the row `here`: as far from the turn's start, but not beyond the next
-    turn."""
+    """Return the row on the other side that is beside the row `here`. It has the same distance from the start of its
+    turn, but is not beyond the start of the next turn. `pairs`: rows on both sides that are beside each other."""
     at = max(bisect_right([row for row, _ in pairs], here) - 1, 0)
     there = pairs[at][1] + here - pairs[at][0]
     return min(there, pairs[at + 1][1]) if at + 1 < len(pairs) else there

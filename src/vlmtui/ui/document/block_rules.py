@@ -26,7 +26,7 @@ _TRIES_MAX = 20
 
 
 def use_block_rules(parser: MarkdownIt) -> None:
-    """Add the rules to a parser, and those for LaTeX inside a line (`$…$`, `\\(…\\)`)."""
+    """Add these rules to a parser, and rules for LaTeX inside a line (`$…$`, `\\(…\\)`)."""
     dollarmath_plugin(parser, allow_labels=False, allow_space=False, allow_digits=False, double_inline=True)
     texmath_plugin(parser, delimiters="brackets")
     parser.disable([rule for rule in parser.get_active_rules()["block"] if rule.startswith("math_block")])
@@ -35,7 +35,8 @@ def use_block_rules(parser: MarkdownIt) -> None:
 
 
 def _parse_block(state: StateBlock, first: int, last: int, silent: bool) -> bool:
-    """Parse a block that begins at line `first` and ends before `last`: a rule of markdown-it."""
+    """Parse the block that begins at line `first`, as a rule of markdown-it; return False if none begins there. `last`:
+    the line after the text. `silent`: only look whether a block begins."""
     if state.blkIndent or state.sCount[first] > 3:
         return False
     start = state.bMarks[first] + state.tShift[first]
@@ -53,7 +54,8 @@ def _parse_block(state: StateBlock, first: int, last: int, silent: bool) -> bool
 
 
 def _block_at(state: StateBlock, line: str, start: int, first: int, last: int) -> tuple[str, int] | None:
-    """Return the type of the block that begins with `line`, and the number of the line after it; None if none does."""
+    """Return the type of the block that begins with `line`, and the number of the line after the block; None if no
+    block begins there."""
     if _HTML.match(line):
         return HTML_TABLE, _line_after(state, _HTML_END, start, first, last)
     if _OTSL.match(line):
@@ -69,7 +71,8 @@ def _block_at(state: StateBlock, line: str, start: int, first: int, last: int) -
 
 
 def _line_after(state: StateBlock, closing: re.Pattern[str], start: int, first: int, last: int) -> int:
-    """Return the number of the line after the one that matches `closing`; without one, that of the next empty line."""
+    """Return the number of the line after the one in which `closing` matches. If it matches nowhere, return the number
+    of the next empty line."""
     found = closing.search(state.src, start)
     if found is None:
         return _blank_after(state, first, last)
@@ -81,7 +84,8 @@ def _blank_after(state: StateBlock, first: int, last: int) -> int:
 
 
 def _math_end(state: StateBlock, opening: str, closing: str, first: int, last: int) -> int | None:
-    """Return the number of the line after the closing delimiter, which must end its line; None without one."""
+    """Return the number of the line after a formula, which must end together with a line; None if there is no such
+    end."""
     for number in range(first, min(last, first + _MATH_LINES_MAX)):
         line = state.src[state.bMarks[number] : state.eMarks[number]].strip()
         if number == first:
@@ -94,7 +98,8 @@ def _math_end(state: StateBlock, opening: str, closing: str, first: int, last: i
 
 
 def _json_end(state: StateBlock, start: int, first: int, last: int) -> int | None:
-    """Return the number of the line after a JSON object or array, which may be cut off; None if it is no JSON."""
+    """Return the number of the line after a JSON object or array; None if the text is not JSON. At the end of the text
+    the JSON may be cut off."""
     tries = state.env.setdefault("json_tries", 0)
     if tries >= _TRIES_MAX or len(state.src) - start > _JSON_MAX:
         return None

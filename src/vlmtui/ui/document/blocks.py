@@ -25,7 +25,7 @@ class TextBlock(Block):
     def __init__(
         self, text: Content | str = "", *, label: Content | None = None, edge: str = "", margin: int = 0
     ) -> None:
-        """`label`: shown before the text, which wraps beside it if the label takes at most half of the width."""
+        """`label`: shown before the text. If the label takes at most half of the width, the text wraps beside it."""
         super().__init__()
         self.text = text if isinstance(text, Content) else Content(text)
         self.label = label
@@ -45,7 +45,7 @@ class TextBlock(Block):
 
 
 def fact(label: str, text: str, columns: int, *, margin: int = 0) -> TextBlock:
-    """Return a fact with a label of `columns` columns, as a line of a list."""
+    """Return a line for a list of facts: a label, `columns` wide, and the text."""
     return TextBlock(text, label=Content.styled(label.ljust(columns), "$muted"), margin=margin)
 
 
@@ -107,7 +107,8 @@ class PlainBlock(Block):
         return [*found, *wrapped(self.below, width)] if self.below and not self.is_behind else found
 
     def _settle(self, end: int, width: int) -> None:
-        """Move the rows up to a character into `_settled`, but not a last row that may still change."""
+        """Lay out the text up to the character `end` for good, and move its rows into `_settled`. The last row is left
+        out if later text may change it."""
         is_line, joins = self.text[end - 1] == "\n", None
         lines = self._lines(self._taken, end - is_line, width)
         if not is_line:
@@ -130,8 +131,8 @@ class PlainBlock(Block):
 
 
 class PromptBlock(Block):
-    """A prompt, shown exactly. It wraps at the width, not at words, so that every space is visible; a run with a style
-    of its own (a special token, an image) is not split if it fits into a row."""
+    """A prompt, shown exactly. Lines break at the width, not at words, so that every space is visible. A run with its
+    own style (a special token, an image) is split only if it is wider than a row."""
 
     def __init__(
         self,
@@ -143,8 +144,9 @@ class PromptBlock(Block):
         is_numbered: bool = False,
         barred: Collection[int] = (),
     ) -> None:
-        """`lines`: the caller makes control characters visible. `break_style`: the style of a ↵ at line breaks; empty:
-        no ↵. `is_numbered`: begin each line with its number. `barred`: indices of lines with a warning bar."""
+        """`lines`: control characters in them must be visible already. `break_style`: the style of the sign ↵ that
+        shows line breaks; empty: no sign. `is_numbered`: show line numbers. `barred`: the indices of lines that get a
+        warning bar."""
         super().__init__()
         self.written = lines
         self.edge, self.margin = edge, margin
@@ -205,7 +207,8 @@ def row_lengths(line: Content, width: int) -> list[int]:
 
 
 def _stretches(line: Content) -> Iterator[tuple[str, bool]]:
-    """Yield the line's text in pieces, each with whether it must stay whole: pieces with a style must."""
+    """Yield the line's text in pieces, each with whether it must not be split. Pieces with a style must not be
+    split."""
     text, position = line.plain, 0
     for span in sorted(line.spans, key=lambda one: one.start):
         start = max(span.start, position)
@@ -220,7 +223,8 @@ def _stretches(line: Content) -> Iterator[tuple[str, bool]]:
 
 
 def _chopped(text: str, room: int, width: int) -> Iterator[tuple[int, int]]:
-    """Yield characters and cells of a text's pieces: the first fits into `room` cells, the others into `width`."""
+    """Split a text into pieces, and yield the number of characters and cells of each. The first piece fits into `room`
+    cells, the others into `width`."""
     if text.isascii():
         first = min(room, len(text))
         yield first, first

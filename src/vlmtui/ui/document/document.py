@@ -31,22 +31,23 @@ class Block(ABC):
 
     @abstractmethod
     def lay_out(self, width: int) -> Lines:
-        """Return all lines, each at most `width` cells wide; unchanged lines of a long block as the same objects."""
+        """Lay out the block, and return its lines, each at most `width` cells wide. Unchanged lines of a long block
+        must be the same objects as before."""
 
     def fit(self, width: int) -> None:
         self.lines, self.width = self.lay_out(width), width
 
     def edge_at(self, number: int) -> str:
-        """Return the style of the bar beside a line."""
+        """Return the style of the bar at the left edge of a line; empty: no bar."""
         return self.edge
 
     def clicked(self, number: int, column: int) -> object:
-        """Return the object at a column of a line, for a click; None if there is none."""
+        """Return what is shown at this column of a line, if a click there has a meaning, or else None."""
         return None
 
 
 class Place(NamedTuple):
-    """A line of a document."""
+    """A line of a document, as a block and an index."""
 
     block: Block
     number: int
@@ -65,7 +66,7 @@ class Change(NamedTuple):
 
 
 class Document:
-    """A list of blocks, and the line where each begins."""
+    """A list of blocks, and the number of the line at which each block begins."""
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
@@ -116,7 +117,7 @@ class Document:
         return self._starts[self.index(block) + 1]
 
     def place(self, line: int) -> Place | None:
-        """Return the block of a line of the document; None outside of the document."""
+        """Return the place of a line; None outside of the document."""
         if not 0 <= line < self.height:
             return None
         at = bisect_right(self._starts, line) - 1
@@ -152,7 +153,7 @@ class Document:
         return Change(self._starts[at] + margin + same, margin + had, margin + len(block.lines))
 
     def stale(self, around: int) -> Iterator[Block]:
-        """Yield the blocks that need a new layout, the nearest to a line first."""
+        """Yield the blocks that need a new layout, beginning with those nearest to the line `around`."""
         middle = min(max(0, bisect_right(self._starts, around) - 1), len(self._blocks))
         for distance in range(max(middle, len(self._blocks) - middle) + 1):
             for at in {middle + distance, middle - distance}:
@@ -178,7 +179,8 @@ def _height(block: Block) -> int:
 
 
 def _same(before: Lines, now: Lines) -> int:
-    """Return how many first lines look the same. `now` gets the objects of `before` for them."""
+    """Return how many lines at the beginning look the same in `before` and `now`. These lines of `now` are replaced by
+    the objects in `before`."""
     least = min(len(before), len(now))
     first = 0
     while first < least and all(map(is_, before[first : first + _CHUNK], now[first : first + _CHUNK])):

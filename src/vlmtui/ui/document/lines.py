@@ -118,7 +118,8 @@ def spaces_after(text: str) -> str:
 
 
 def hanging(text: str, width: int) -> Lines:
-    """Return a line wrapped with a hanging indent, at a space if there is one in the row's second half."""
+    """Wrap a line with a hanging indent. It is divided at a space if there is one in the second half of the row,
+    otherwise where the row is full."""
     lines: Lines = []
     joins, indent = None, 0
     while cell_len(text) > (room := max(2, width - indent)):
@@ -133,7 +134,8 @@ def hanging(text: str, width: int) -> Lines:
 
 
 def as_written(lines: Iterable[tuple[Line, int, int | None]]) -> str:
-    """Return the unwrapped text of parts of lines: line, start, end (None: the line's end)."""
+    """Return parts of lines as text without the line breaks of wrapping. `lines`: a line, a start and an end for each
+    part; an end of None is the end of the line."""
     found: list[str] = []
     for line, start, end in lines:
         last = len(line.plain) - line.tail
@@ -147,7 +149,8 @@ def as_written(lines: Iterable[tuple[Line, int, int | None]]) -> str:
 
 
 def places_of(words: str, lines: Sequence[Line]) -> Iterator[tuple[tuple[int, int, int], ...]]:
-    """Yield the places of `words` (lower case) in lines, ignoring case, also across wrapped lines.
+    """Find `words` (lower case) in lines, ignoring case, also where wrapping divides them. Yield the places of each
+    match, one for each of its lines.
 
     A place is a tuple of (index of a line, its first character, the one after its last).
     """
@@ -176,6 +179,6 @@ def places_of(words: str, lines: Sequence[Line]) -> Iterator[tuple[tuple[int, in
 
 
 def _lower(text: str) -> str:
-    """Return a text in lower case, with every character at its old index."""
+    """Return a text in lower case. Every character keeps its index."""
     lower = text.lower()
     return lower if len(lower) == len(text) else "".join(one if len(one.lower()) > 1 else one.lower() for one in text)

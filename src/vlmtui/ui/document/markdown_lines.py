@@ -108,8 +108,8 @@ class MarkdownLines:
     def lay_out(self, source: str, width: int, *, folds: bool = True, in_slices: bool = False) -> Lines:
         """Return `source` as lines of at most `width` cells (at least 8).
 
-        `folds`: of long JSON, show only the beginning and the number of further lines. `in_slices`: stop after about
-        ten milliseconds, and set `is_behind` if text is left.
+        `folds`: show only the beginning of long JSON, and how many more lines it has. `in_slices`: stop after about ten
+        milliseconds, and set `is_behind` if text is left.
         """
         width = max(_MIN_WIDTH, width)
         if (width, folds) != (self._width, self._folds) or not source.startswith(self._settled):
@@ -133,7 +133,8 @@ class MarkdownLines:
         return page.lines
 
     def _blocks(self, source: str) -> list[tuple[str, SyntaxTreeNode]]:
-        """Parse text after `_settled`. If a code block is open there, its first line is put in front again."""
+        """Parse text that follows `_settled`. If it continues a code block, put the first line of that block before
+        it."""
         return top_blocks(self._parser, (self._open_code.fence if self._open_code else "") + source)
 
     def _settle(self, text: str, node: SyntaxTreeNode) -> None:
@@ -149,7 +150,8 @@ class MarkdownLines:
         return found or _block_or_literal(text, node, self._width, folds=self._folds)
 
     def _settle_window(self, source: str) -> None:
-        """Move the next blocks, or a piece of a long one, into `_settled`. `source`: a window; more text follows."""
+        """Lay out the next blocks, or a piece of a long one, for good: add their text to `_settled`. `source`: the next
+        characters of the text, after which there are more."""
         if self._inside != "fence" and self._inside and source.startswith("\n"):
             self._inside, self._page.gap = "", 1
         is_dense = not self._inside and "\n\n" not in source and source.count("\n") > _DENSE
@@ -177,14 +179,14 @@ class MarkdownLines:
             self._settled += piece
 
     def _is_closed(self, code: str, fence: str) -> bool:
-        """Return whether the last line of a code block is its closing fence. If the block has only one line, that is
-        its opening fence, unless the block is continued."""
+        """Return whether the last line of a code block is its closing fence. If there is only one line, it is the
+        opening fence, unless `code` continues a block."""
         last = code.strip().rpartition("\n")[2].strip()
         is_fence = last.startswith(fence) and not last.strip(fence[0])
         return is_fence and (self._open_code is not None or code.strip() != last)
 
     def _settle_code(self, source: str, node: SyntaxTreeNode) -> None:
-        """Move a piece of a code block into `_settled`; more of the block follows."""
+        """Lay out a piece of a code block for good: add its text to `_settled`. More of the block follows."""
         code, title, fence = self._open_code, None, ""
         if code is None:
             before, line, _ = source.partition(f"{node.markup}{node.info}")
@@ -211,8 +213,8 @@ class _OpenCode(NamedTuple):
 
 
 def _cut(text: str, size: int, width: int) -> int:
-    """Return where to cut a text to about `size` characters: before a paragraph in its second half, or else after a
-    line, between words, or after a full row."""
+    """Return the index at which to cut a piece of about `size` characters off a text: before a paragraph in the piece's
+    second half; otherwise after a line, between words, or after a full row."""
     if len(text) <= size:
         return len(text)
     for separator, first in (("\n\n", size // 2), ("\n", 0)):
@@ -275,7 +277,7 @@ def _stack(blocks: Iterable[_Block]) -> Lines:
 
 
 def top_blocks(parser: MarkdownIt, source: str) -> list[tuple[str, SyntaxTreeNode]]:
-    """Parse a text; return each top-level block as (its text, its node). The texts together are `source`."""
+    """Parse a text. Return a tuple (text, node) for each top-level block; all the texts together are `source`."""
     nodes = [node for node in SyntaxTreeNode(parser.parse(source)).children if node.map is not None]
     lines = re.findall(r"[^\n]*\n|[^\n]+", source)
     starts = [0, *(node.map[0] for node in nodes[1:] if node.map is not None), len(lines)]
@@ -342,7 +344,8 @@ def _heading(tag: str) -> str:
 
 
 def _code(text: str, language: str, title: str | None, width: int) -> Lines:
-    """Return code below its title (None: it continues code above). `language`: empty for code without colours."""
+    """Return the lines of a code block below its title. `title` None: the code continues the code above. `language`:
+    empty for code without colours."""
     from textual.highlight import highlight  # Pygments takes a while to import
 
     room, text = max(_MIN_WIDTH, width - 4), text.removesuffix("\n") if title is None else text.rstrip("\n")
@@ -360,7 +363,7 @@ def load_highlighter() -> None:
 
 
 def _wrapped_json(text: str, width: int) -> str:
-    """Return JSON as it was written; if it is one line that is too wide, with line breaks between its values."""
+    """Return JSON as it was written. If it is a single line and too wide, insert line breaks between its values."""
     if "\n" in text.strip() or len(text) <= width - 4:
         return text
     try:

@@ -30,8 +30,9 @@ def read_html_table(text: str) -> Rows | None:
 
 
 def read_otsl_table(text: str) -> Rows | None:
-    """Return the rows of an OTSL table, as `read_html_table` does. The tokens are those of docling-core's `TableToken`:
-    full and empty cell, spanned cell (left, up, both), three kinds of header, end of a row."""
+    """Return the rows of an OTSL table, filled up like those of `read_html_table`. The tokens are those of
+    docling-core's `TableToken`: full and empty cell, spanned cell (left, up, both), three kinds of header, end of a
+    row."""
     rows: Rows = [[]]
     pieces = _OTSL.split(text)
     for token, content in zip(pieces[1::2], pieces[2::2], strict=True):
@@ -111,7 +112,8 @@ def _span(attributes: dict[str, str], name: str, most: int) -> int:
 
 
 def table_lines(rows: Sequence[Sequence[Content]], width: int) -> list[Content]:
-    """Return rows of the same length in a frame; the first is the heading. Too narrow a `width` is exceeded."""
+    """Return the lines of a table with a frame; all rows have the same length, and the first is the heading. If the
+    narrowest possible table is wider than `width`, the lines are too wide."""
     if not rows:
         return []
     heading = [cell.stylize("bold $accent") for cell in rows[0]]
@@ -137,7 +139,8 @@ def _longest(cell: Content) -> int:
 
 
 def _columns(lengths: list[list[int]], width: int) -> list[int]:
-    """Return the column widths: those of the widest cells; if the table does not fit, the widest columns shrink."""
+    """Return the widths of the columns. Each is as wide as its widest cell; if the table does not fit, the widest
+    columns become narrower."""
     room = width - 3 * len(lengths[0]) - 1
     widths = [min(max(1, *column), max(room, _CELL_MIN)) for column in zip(*lengths, strict=True)]
     while sum(widths) > room and max(widths) > _CELL_MIN:

@@ -77,7 +77,7 @@ class _Anchor(NamedTuple):
 
     @property
     def now(self) -> int:
-        """The line's index now: lines above it in the same block may have been added or removed."""
+        """The line's present index in its block, which changes when lines above it are added or removed."""
         lines, number = self.block.lines, self.number
         if self.line is not None and not (number < len(lines) and lines[number].same_as(self.line)):
             moved = len(lines) - self.from_end
@@ -89,9 +89,9 @@ class _Anchor(NamedTuple):
 class DocumentView(ScrollView, can_focus=False):
     """Shows a document. Only the lines in view are drawn.
 
-    It follows the end of the document until the user scrolls up, and again when the user returns to the end. While it
-    does not follow, the lines in view stay there when something above them grows. Text that is selected with the mouse
-    is copied unwrapped.
+    The view follows the end of the document until the user scrolls up, and again when the user returns to the end.
+    While it does not follow, text that grows above the view does not move the lines in view. Text that is selected with
+    the mouse is copied unwrapped.
     """
 
     DEFAULT_CSS = """
@@ -132,8 +132,9 @@ class DocumentView(ScrollView, can_focus=False):
         id: str | None = None,
         classes: str | None = None,
     ) -> None:
-        """`follows`: begin at the end and follow it; a document shorter than the view is then at the view's lower edge,
-        unless `from_top`. `has_edge`: leave room for a bar beside the blocks."""
+        """`follows`: begin at the end of the document, and stay there while it grows. A document shorter than the view
+        is then at the lower edge of the view, or at the upper edge if `from_top`. `has_edge`: leave room for a bar
+        beside the blocks."""
         super().__init__(id=id, classes=classes)
         if can_focus:
             self.can_focus = True
@@ -217,7 +218,7 @@ class DocumentView(ScrollView, can_focus=False):
         return max(0, self.scrollable_content_region.width - self._edge)
 
     def place_at(self, y: int) -> Place | None:
-        """Return what is on line `y` of the view."""
+        """Return the place that is on line `y` of the view; None if there is none."""
         return self.document.place(self.top + y)
 
     @property
@@ -259,17 +260,18 @@ class DocumentView(ScrollView, can_focus=False):
     # -- marks
 
     def mark(self, block: Block | None) -> None:
-        """Mark this block, and no other; None: no block."""
+        """Highlight this block, and no other; None: highlight none."""
         before, self._marked = self._marked, block
         for one in (before, block):
             if one is not None and before is not block:
                 self._refresh_block(one)
 
     def find(self, words: str, *, back: bool = False, stay: bool = False) -> Hit | None:
-        """Show and return the next match of a text, ignoring case; None if there is none.
+        """Show and return the next match of `words`, ignoring case; None if there is none.
 
-        The search begins at the last match, or else at the view, and continues at the other end. `back`: search
-        backwards. `stay`: the last match also counts, while the text is being typed. Without `words`, forget the match.
+        The search begins at the last match, or else at the view. At the end of the document it continues at the
+        beginning. `back`: search backwards. `stay`: the last match may be found again, for a search while the user
+        types. If `words` is empty, forget the last match.
         """
         hits, places = self._matches(words.casefold()) if words else ([], [])
         before, self._hit = self._hit, None
@@ -292,7 +294,8 @@ class DocumentView(ScrollView, can_focus=False):
         return hit
 
     def _matches(self, words: str) -> tuple[list[Hit], list[tuple[int, int]]]:
-        """Return all matches of a text, and the place of each: its line in the document, and the first character."""
+        """Return all matches of a text, and where each begins: its line in the document, and its first character in
+        that line."""
         hits, places = list[Hit](), list[tuple[int, int]]()
         for block, start in self.document.starts():
             for parts in places_of(words, block.lines):
@@ -433,7 +436,8 @@ class DocumentView(ScrollView, can_focus=False):
         self.refresh()
 
     def _anchor(self) -> _Anchor | None:
-        """Return the line to keep in place: the first in view, preferably of a block; None if the end is followed."""
+        """Return the line that must not move: the first line in view, preferably the first line of a block. None if the
+        view follows the end."""
         if self.is_following or not self.document.width:
             return None
         found = None
@@ -450,7 +454,8 @@ class DocumentView(ScrollView, can_focus=False):
         return found
 
     def _scroll_to_anchor(self, anchor: _Anchor | None) -> None:
-        """Set the scrollable height, and scroll to where the anchor is now, or to the end if that is followed."""
+        """Set the scrollable height. Scroll so that the anchor stays where it was in the view; if the view follows the
+        end, scroll there."""
         self._update_height()
         if self.is_following:
             self._scroll(self.max_scroll_y)
@@ -504,7 +509,8 @@ class DocumentView(ScrollView, can_focus=False):
             self.refresh()
 
     def _settle(self) -> None:
-        """Lay out the blocks that need it: those in view now, the others in slices, between which keys are handled."""
+        """Lay out all blocks that need it: first those in view, then the others in slices. Keys are handled between
+        slices."""
         self._is_settling = False
         if not self.document.width or not self.is_attached:
             return

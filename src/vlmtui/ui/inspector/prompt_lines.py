@@ -36,9 +36,9 @@ HEADING = f" {'index':>{_INDEX}} {'id':>{_ID}}  {'kind':<{_KIND}}text"
 
 
 def styled_prompt(inspected: PromptReport) -> list[Run]:
-    """Split the prompt's text into text, special tokens, and images, each with its label.
+    """Split the prompt's text into runs: text, special tokens, and one label for each image.
 
-    Joining the texts of single tokens would not do: some tokenizers drop a space before a single token.
+    The text can't be made by joining single tokens: some tokenizers drop a space before a single token.
     """
     text, position, found = inspected.text, 0, list[Run]()
     pattern = _pattern(inspected)
@@ -96,7 +96,8 @@ def _pattern(inspected: PromptReport) -> re.Pattern[str]:
 
 
 def _media(inspected: PromptReport) -> Iterator[tuple[int, int, str]]:
-    """Yield for each image or video the start and end of its tokens in the text, and the label to show instead."""
+    """Yield for each image or video where its tokens start and end in the text, and the label to show instead of
+    them."""
     prompt = inspected.prompt
     if prompt is None:
         return
@@ -109,7 +110,8 @@ def _media(inspected: PromptReport) -> Iterator[tuple[int, int, str]]:
 
 
 def _plain(text: str, pattern: re.Pattern[str]) -> Iterator[Run]:
-    """Split into special tokens and text. Four or more of the same special token become one label."""
+    """Split text into special tokens and other text. The same special token four or more times in a row becomes one
+    label."""
     for run, same in groupby(text_runs(text, pattern)):
         count = len(list(same))
         if run.style == "special" and count >= _REPEATED:
@@ -301,7 +303,8 @@ class TokenRows(Sequence[TokenRow]):
         )  # fmt: skip
 
     def toggle(self, row: int) -> int:
-        """Unfold or fold the image that a row belongs to, and return the image's row. Other rows do nothing."""
+        """Unfold or fold the image to which a row belongs. Return the index of the image's own row; for a row of text,
+        `row`."""
         number, inner = self._place(row)
         if self._pieces[number].kind != "media":
             return row
@@ -312,7 +315,8 @@ class TokenRows(Sequence[TokenRow]):
         return row if inner is None else row - inner - 1
 
     def _place(self, row: int) -> tuple[int, int | None]:
-        """Return the index of a row's piece, and for one token of an image that token's index in it."""
+        """Return the index of the piece to which a row belongs. For a row that is one token of an image, also return
+        that token's index in the image."""
         extra = 0
         for number in self._open:
             head, count = number + extra, len(self._pieces[number].ids)

@@ -128,7 +128,7 @@ def _lines(text: str) -> list[Content]:
 
 
 class MediaParts(Horizontal):
-    """The list of the prompt's media, and beside it facts and image of the highlighted item."""
+    """The list of the prompt's media; beside it, facts about the highlighted item, and its image."""
 
     DEFAULT_CSS = """
     MediaParts {
@@ -186,7 +186,7 @@ class MediaParts(Horizontal):
 
 
 class InspectorScreen(SearchScreen):
-    """Shows a prompt and its answer, a tab for each part."""
+    """Shows a prompt and its answer. There is a tab for each part, such as the text, the tokens and the media."""
 
     CSS_PATH = "screen.tcss"
     SCOPE = "inspector"
@@ -339,7 +339,8 @@ class InspectorScreen(SearchScreen):
             self._show_report(told, f"Rendered again: the text {'is the same' if same else 'differs'}.")
 
     async def _ask(self, waits: str, ask: Callable[[Engine], Awaitable[PromptReport]]) -> PromptReport | None:
-        """Get a report from the engine; show an error and return None if that fails. `waits`: shown meanwhile."""
+        """Get a report from the engine with `ask`. If that fails, show the error and return None. `waits`: the text to
+        show until then."""
         self._asking = True
         self._say(waits)
         self.refresh_bindings()
@@ -374,7 +375,7 @@ class InspectorScreen(SearchScreen):
         self.refresh_bindings()
 
     def _lack(self, part: Part) -> str:
-        """Return why the engine does not report this part; empty if it does, or if it is unknown."""
+        """Return why the engine can't report this part; empty if it can, or if that is unknown."""
         needs = _NEEDS.get(part)
         is_there = bool(self.inspected.attachments) if part == "media" else bool(self.inspected.text)
         return lack(self.inspected.info, needs) if needs and is_there else ""

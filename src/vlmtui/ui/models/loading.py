@@ -52,7 +52,7 @@ class FailureView(Vertical):
         yield DocumentView(has_edge=False, can_focus=True, classes="detail")
 
     def show(self, error: VlmtuiError, way_back: str = "") -> None:
-        """Show this error, and how to return to the previous model; empty parts are left out."""
+        """Show this error. `way_back`: a sentence about how to return to the previous model; empty: show none."""
         for part, text in (("message", error.message), ("hint", error.hint), ("way-back", way_back)):
             line = self.query_one(f".{part}", Static)
             line.update(visible(text))
@@ -147,7 +147,7 @@ _TYPED_LINES_MAX = 3
 
 
 class LoadingScreen(Screen[None]):
-    """Shows the progress of a load. The app starts and stops loads, on messages from here."""
+    """Shows the progress of a load. To start or stop a load, the screen posts a message, which the app handles."""
 
     CSS_PATH = "loading.tcss"
     SCOPE = "loading"
@@ -160,13 +160,13 @@ class LoadingScreen(Screen[None]):
         text: str
 
     class Loaded(Message):
-        """The engine is ready, and the screen is in front."""
+        """The engine is ready, and this screen is the one that the user sees."""
 
     class AbortWanted(Message):
         """Stop the load, or leave after its failure, and go back to the models."""
 
     class FormerWanted(Message):
-        """Go back to the model loaded before."""
+        """Go back to the previous model."""
 
     class RetryWanted(Message):
         """Load the same model again after a failure."""
@@ -217,7 +217,7 @@ class LoadingScreen(Screen[None]):
         event.stop()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Keep pasted text for the composer, too."""
+        """Keep pasted text for the composer, which does not exist yet."""
         event.stop()
         self._type(self._typed + event.text)
 
@@ -301,7 +301,8 @@ class LoadingScreen(Screen[None]):
         return f"Can't load {title}" if self._failed else f"Loading {title}"
 
     def _way_back(self) -> str:
-        """Return the state of the previous model, and the key that returns to it; empty without one."""
+        """Return the state of the previous model, and the key that returns to it; empty if there is no previous
+        model."""
         former = self.engines.former
         if former is None:
             return ""

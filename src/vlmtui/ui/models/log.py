@@ -107,7 +107,7 @@ class EnginePanel(Vertical):
         yield Static(id="ranks", markup=False)
 
     def show(self, meter: EngineMeter, lacking: str) -> None:
-        """Show the newest metrics. `lacking`: the reason why the engine reports none; empty if it does."""
+        """Show the newest metrics. `lacking`: why the engine reports no metrics; empty if it reports them."""
         found = meter.newest
         has_ranks = found is not None and len(found.ranks) > 1
         self.query_one("#about").display = self.query_one("#speed").display = found is not None
@@ -118,7 +118,7 @@ class EnginePanel(Vertical):
             self.query_one("#ranks", Static).update(_ranks(found.ranks))
 
     def _state(self, meter: EngineMeter, lacking: str) -> list[Content]:
-        """Return the failure, if any, and a line for each fact, or for two facts on a wide screen."""
+        """Return the failure, if there is one, and the facts: one fact on a line, or two on a wide screen."""
         failed = [] if meter.failure is None else [Content.styled(one_line(meter.failure.message), "$text-warning")]
         if meter.newest is None:
             return failed or [Content.styled(lacking or "Asking the engine…", "$muted")]
@@ -180,7 +180,8 @@ def _times(found: Percentiles) -> str:
 
 
 def _ranks(ranks: Sequence[RankMetrics]) -> Content:
-    """Return a line for each rank. The media cache is shown once for all: vLLM counts it at the first rank."""
+    """Return a line for each rank. The lines do not show the media cache, since vLLM counts it only at the first
+    rank."""
     head = f"{'Rank':<6}{'running':>8}{'waiting':>8}{'KV':>7}{'generated':>11}{'TTFT':>13}"
     lines = [Content.styled(head, "$muted")]
     lines += [Content(_rank(rank)) for rank in ranks[:_RANKS_MAX]]

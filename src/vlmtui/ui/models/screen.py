@@ -110,7 +110,8 @@ def _feature(feature: Feature) -> Content:
 
 
 def _licence(choice: Choice) -> str:
-    """Return the licence in the family's TOML record, which is that of the family's first model; others may differ."""
+    """Return the licence in the family's TOML record, which is that of the family's first model. For other models it is
+    marked as uncertain."""
     family, model = choice.family, choice.model.spec.model
     if not family.licence:
         return "?"
@@ -222,7 +223,7 @@ def header(width: int) -> Content:
 
 
 def _first_columns(width: int) -> tuple[int, int]:
-    """Return the widths of the title and of the model's name; 0: no room for the name."""
+    """Return the widths of the title's column and of the name's column; the latter is 0 if there is no room for it."""
     room = max(_MIN_TITLE, width - _FIXED)
     if room < _TITLE + _GAP + _MIN_NAME:
         return room, 0
@@ -261,7 +262,7 @@ _WIDE = 100
 
 
 class ModelFilter(LineInput):
-    """The filter field, with the list's keys, which would not reach the list."""
+    """The filter field. It has the key bindings of the list, because it keeps the focus and the list gets no keys."""
 
     BINDINGS = bindings("model_filter")
 

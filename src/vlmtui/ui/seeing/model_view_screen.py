@@ -31,8 +31,8 @@ _LAYOUTS = {"": "in a layout that cannot be read", "picture": "one picture", "ti
 
 
 class ModelViewScreen(SeeingScreen[OpenedView]):
-    """Four views of an attachment, with a key for the next view, beside a list of images, tiles or frames with their
-    tokens."""
+    """Four views of an attachment, one at a time; a key shows the next view. Beside it is a list of its images, tiles
+    or frames with their tokens."""
 
     SCOPE = "model_view"
     BINDINGS = bindings(SCOPE)

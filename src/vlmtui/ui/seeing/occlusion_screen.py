@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 class OcclusionScreen(SeeingScreen["Image"]):
-    """Shows the cost; after Enter, the heat map for the line of the list: the whole answer or a word."""
+    """Shows what measuring will cost. After Enter, it measures and shows the heat map for the highlighted line of the
+    list: the whole answer, or one of its words."""
 
     SCOPE = "occlusion"
     BINDINGS = bindings(SCOPE)
@@ -65,7 +66,7 @@ class OcclusionScreen(SeeingScreen["Image"]):
         self._tell()
 
     def clicked(self, x: float, y: float, reach: float) -> None:
-        """Show how likely the answer is without the clicked part."""
+        """Show how likely the answer would be without the clicked part of the image."""
         if self.map is not None:
             self._window = self.plan.window_at(x, y)
             self._tell()
@@ -107,7 +108,7 @@ class OcclusionScreen(SeeingScreen["Image"]):
 
     @property
     def _tokens(self) -> range | None:
-        """The tokens of the chosen word; None: the whole answer."""
+        """The tokens of the highlighted word; None: those of the whole answer."""
         word = self.listed.highlighted or 0
         return self.plan.words()[word - 1][1] if word else None
 
@@ -142,7 +143,7 @@ class OcclusionScreen(SeeingScreen["Image"]):
 
 
 def _heated_image(image: Image, found: OcclusionMap | None, tokens: range | None, window: int | None) -> Sight:
-    """Return the image, with the heat map over it once it is measured."""
+    """Return the image; if the heat map has been measured, with the heat map over it."""
     if found is None:
         return Sight(image)
     return Sight(draw_heat(image, found.heat(tokens), found.part(window, tokens)[0]))

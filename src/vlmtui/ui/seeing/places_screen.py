@@ -56,7 +56,8 @@ class PlacesScreen(SeeingScreen["Image"]):
         self._tell_span()
 
     def clicked(self, x: float, y: float, reach: float) -> None:
-        """Highlight the mark at this place, or less than two cells away, since a point has no size."""
+        """Highlight the mark that was clicked, or one less than two cells away: a point is too small to be clicked
+        exactly."""
         here, placed = self.places.marks_on(self._medium), self.places.placed
         at = mark_at([placed[one] for one in here], x, y, reach=2 * reach)
         if at is not None:
@@ -109,7 +110,7 @@ class PlacesScreen(SeeingScreen["Image"]):
         self.say("title", f"Where it points · {named}{when}")
 
     def _place_of(self, at: int) -> str:
-        """Return the image or the time of mark `at`; empty if there is only one image."""
+        """Return where mark `at` is: the time in a video, or the image's number. Empty if there is only one image."""
         medium, second = self.places.medium_of(at)
         if medium.modality == "video":
             return f" at {clock(second)}"

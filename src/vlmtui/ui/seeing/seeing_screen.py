@@ -46,8 +46,8 @@ class Sight(NamedTuple):
 
 
 class SeeingScreen(Screen[None], Generic[_O]):
-    """Opens an object of type `_O` in a thread, and draws it in a thread, again whenever the highlighted line or the
-    terminal's size changes."""
+    """Opens an object of type `_O`, such as an image, in a thread. Then draws it in a thread, whenever the highlighted
+    line or the terminal's size changes."""
 
     CSS_PATH = "seeing.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
@@ -61,12 +61,12 @@ class SeeingScreen(Screen[None], Generic[_O]):
         """Width and height in pixels of the image that is drawn on the screen."""
 
     def sight(self) -> tuple[object, Callable[[], Sight]]:
-        """Return a key that differs whenever the drawing differs, and a function that returns the drawing's data. The
-        function is called in a thread and may raise VlmtuiError."""
+        """Return a key, and a function that returns what to draw. The key must differ whenever the drawing differs. The
+        function is called in a thread, and may raise VlmtuiError."""
         raise NotImplementedError
 
     def list_opened(self) -> None:
-        """Fill the list, and the lines around the image, from `opened`."""
+        """Fill the list, and the texts around the image. Called when `opened` is set."""
 
     def chosen_changed(self) -> None:
         """Called when another line of the list is highlighted, before the image is drawn again."""
@@ -197,7 +197,7 @@ class SeeingScreen(Screen[None], Generic[_O]):
     @work(thread=True, group="export")
     def export(self, folder: Path, name: str, picture: Callable[[], Image], numbers: Callable[[], object]) -> None:
         """Write an image (`vlmtui-NAME.png`) and its data (`vlmtui-NAME.json`) into a folder, and notify the user.
-        `picture` and `numbers` return them; they are called in a thread."""
+        `picture` returns the image and `numbers` the data; both are called in a thread."""
         data = msgspec.json.format(msgspec.json.encode(numbers()), indent=2) + b"\n"
         try:
             written = write_numbered(folder, f"vlmtui-{name}.png", as_png(picture()))

@@ -96,7 +96,7 @@ class Output:
 
     @property
     def is_behind(self) -> bool:
-        """True if the terminal has not accepted everything yet; then `on_caught_up` is called when it has."""
+        """True if the terminal has not accepted everything yet. Once it has, `on_caught_up` is called."""
         with self._changed:
             if self._is_writing or self._waiting:
                 self._left_out = True
@@ -120,7 +120,8 @@ class Output:
             return True
 
     def close(self, timeout_s: float) -> bool:
-        """Wait until everything is written, at most `timeout_s`; return whether it is. Do not write afterwards."""
+        """Wait until everything is written, at most `timeout_s` seconds; return whether everything was written. Do not
+        write afterwards."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -186,7 +187,8 @@ class Output:
 
 
 def _open_without_waiting(descriptor: int) -> int | None:
-    """Open the terminal a second time, in non-blocking mode, since others may share the descriptor."""
+    """Open the terminal a second time in non-blocking mode: making the given descriptor non-blocking would change it
+    for the other processes that share it."""
     try:
         return os.open(os.ttyname(descriptor), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:
@@ -196,8 +198,8 @@ def _open_without_waiting(descriptor: int) -> int | None:
 class ReportFilter:
     """Removes terminal reports from the input, even if they are split across reads. Pasted text stays as it is.
 
-    What may be the beginning of a report is kept until the next call. If no input follows within `patience_s`, it was a
-    key, and the caller gets it with `flush`.
+    Characters that may begin a report are kept until the next call. If no input follows within `patience_s`, they were
+    a key; the caller then gets them with `flush`.
     """
 
     def __init__(self) -> None:
@@ -233,7 +235,8 @@ class ReportFilter:
         return held
 
     def _unfinished_from(self, text: str) -> int:
-        """Return the index from which the text may be the beginning of a report, or of the end mark of a paste."""
+        """Return the index from which the text may be an unfinished report, or an unfinished end mark of a paste; the
+        length of the text if there is neither."""
         if self._pasting:
             cuts = (len(text) - size for size in range(len(_PASTE_END) - 1, 0, -1))
             return next((cut for cut in cuts if cut >= 0 and _PASTE_END.startswith(text[cut:])), len(text))
@@ -246,8 +249,8 @@ class NonBlockingDriver(LinuxDriver):
     """Sends only cells that differ from what the terminal shows. A terminal that accepts nothing (a hung connection, a
     stopped multiplexer) does not block the event loop.
 
-    Textual's own driver then waits for room in a short queue: answers would not be stored, and signals not handled. It
-    also types late reports into the message.
+    With such a terminal, Textual's own driver would wait for room in a short queue; meanwhile, answers would not be
+    stored and signals not handled. It would also type late reports into the message.
     """
 
     _output: Output | None = None
@@ -300,8 +303,8 @@ class NonBlockingDriver(LinuxDriver):
                 self._painter.forget()
 
     def show(self, screen: Screen[object], update: object) -> bool:
-        """Send an update of the compositor; if the terminal is behind, when it has caught up. Return False if Textual
-        must write it, because it contains more than text."""
+        """Send an update of Textual's compositor; if the terminal is behind, it is sent later. Return False if the
+        update contains more than text, so that Textual must write it."""
         if self._output is None or update is None:
             return False
         if not isinstance(update, LayoutUpdate | ChopsUpdate):
@@ -328,11 +331,13 @@ class NonBlockingDriver(LinuxDriver):
 
     @property
     def _draws_through(self) -> bool:
-        """True if images are drawn directly on the terminal, over the screen of a multiplexer."""
+        """True if sequences that draw images pass through a multiplexer (tmux), so that the terminal draws over the
+        multiplexer's screen."""
         return self._painter is not None and self._painter.draws_over and self._painter.passage.is_through
 
     def _locate(self) -> None:
-        """Find out in a thread where this screen is on the terminal, and draw it again if it has moved."""
+        """Find out, in a thread, at which place of the terminal the multiplexer shows this screen. If that has changed,
+        draw everything again."""
         if self._painter is None or not self._draws_through or self._locating is not None or self._running_loop is None:
             return
         passage = self._painter.passage
@@ -377,7 +382,7 @@ class NonBlockingDriver(LinuxDriver):
     def run_input_thread(self) -> None:
         """Read keys, pastes and mouse events, without reports, until the driver ends or the terminal disappears.
 
-        A terminal that has disappeared returns the end of the file forever; Textual's own thread would not end then.
+        A terminal that has disappeared returns the end of the file forever; Textual's own thread would then never end.
         """
         assert self._input_ends is not None, "the driver is not in application mode"
         ended = self._input_ends[0]

@@ -1,7 +1,8 @@
 """Turns updates of Textual's compositor into escape sequences for only those cells that differ on the terminal.
 
-Textual writes each changed line whole, and an answer that grows changes all lines. Here the terminal scrolls its lines,
-and then a few cells differ: a twentieth of the bytes. `docs/upstream/frame-output.md` proposes it to Textual.
+Textual writes every changed line whole, and an answer that grows changes all lines. Here the terminal first scrolls its
+lines; after that, only a few cells differ. This takes a twentieth of the bytes. `docs/upstream/frame-output.md`
+proposes it to Textual.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ _ERASED_AT_END: Final = 4
 
 
 def cells_changed(before: CellRow | None, now: CellRow) -> int:
-    """Return how many cells differ. `before` None: unknown cells; then the length of the text counts."""
+    """Return how many cells differ. If `before` is None, it is unknown what the terminal shows; then all cells up to
+    the end of the text count."""
     if before is None:
         return len(now.text.rstrip())
     if before.same_as(now):
@@ -124,7 +126,8 @@ def cells_changed(before: CellRow | None, now: CellRow) -> int:
 
 
 class Writer:
-    """Collects the text of a frame for the terminal, and tracks the cursor and the current pen."""
+    """Collects the text of a frame for the terminal. Knows where the cursor is, and which pen (colours and attributes)
+    is set."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -139,7 +142,7 @@ class Writer:
         return any(start < end and x < stop for start, stop in self._written.get(y, ()))
 
     def text(self) -> str:
-        """Return the frame, which ends with the plain pen."""
+        """Return the frame. At its end, colours and attributes are reset."""
         return "".join([*self._parts, change_of(self._pen, PLAIN)])
 
     def scroll(self, top: int, bottom: int, lines: int) -> None:
@@ -150,7 +153,8 @@ class Writer:
         self._at = None
 
     def row(self, y: int, before: CellRow | None, now: CellRow, drawn: CellRow | None = None) -> None:
-        """Write the cells of line `y` that differ from `before` (None: unknown). `drawn`: written instead of `now`."""
+        """Write the cells of line `y` in which `now` differs from `before` (None: unknown). `drawn`: the cells to write
+        in place of those of `now`."""
         width, drawn = len(now.chars), drawn or now
         if before is None or before.is_risky or now.is_risky:
             self._run(y, 0, width, drawn)
@@ -215,7 +219,8 @@ class Writer:
 
 
 def _end_of_run(differs: list[bool], start: int) -> int:
-    """Return the index after a run of changed cells, which may contain short gaps."""
+    """Return the index after a run of changed cells. A run may contain a few unchanged cells, since moving the cursor
+    over them takes more bytes."""
     end = start + 1
     while True:
         while end < len(differs) and differs[end]:
@@ -228,7 +233,8 @@ def _end_of_run(differs: list[bool], start: int) -> int:
 
 
 def _blank_from(row: CellRow) -> int:
-    """Return the column from which the rest of the line can be erased instead of written; the width if none."""
+    """Return the column from which the rest of the line can be erased instead of written; the line's width if nothing
+    can be erased."""
     start = width = len(row.chars)
     pen = row.pens[-1] if row.pens else PLAIN
     while start and row.chars[start - 1] == " " and row.pens[start - 1] is pen:
@@ -250,8 +256,8 @@ LineMove = tuple[int, int, int]
 def find_move(before: Sequence[CellRow | None], now: Sequence[CellRow], hints: Counter[int]) -> LineMove | None:
     """Return the scroll that saves the most cells; None if no scroll saves any.
 
-    `hints`: how often pieces of text moved up by a number of lines (negative: down). Lines that would cost more after
-    the scroll, such as those beside a fixed panel, are not part of it.
+    `hints`: by how many lines texts moved up (negative: down), and how often. Lines for which scrolling costs more
+    cells, such as those beside a fixed panel, are left out of the scroll.
     """
     unmoved_costs = [cells_changed(one, other) for one, other in zip(before, now, strict=True)]
     if len(unmoved_costs) - unmoved_costs.count(0) < _SCROLLED_LINES_MIN:
@@ -268,8 +274,8 @@ def find_move(before: Sequence[CellRow | None], now: Sequence[CellRow], hints: C
 def _best_scroll(
     before: Sequence[CellRow | None], now: Sequence[CellRow], unmoved_costs: Sequence[int], lines: int
 ) -> tuple[int, LineMove]:
-    """Return how many cells the best scroll by `lines` saves, and that scroll. `unmoved_costs`: the changed cells of
-    each line without a scroll."""
+    """Return how many cells the best scroll by `lines` saves, and that scroll. `unmoved_costs`: how many cells of each
+    line change without a scroll."""
     if lines < 0:
         saved, (top, bottom, _) = _best_scroll(before[::-1], now[::-1], unmoved_costs[::-1], -lines)
         last = len(now) - 1
@@ -389,14 +395,14 @@ class FrameLayer:
         return self._with_pictures(text, writer) if self._painter is not None else text
 
     def _blanked(self, row: CellRow) -> CellRow:
-        """Return a line with `_UNDER_PICTURE` in the cells of images that are drawn over it."""
+        """Return a line in which the cells of images are `_UNDER_PICTURE`, if the terminal draws images over cells."""
         if not row.has_picture or self._painter is None or not self._painter.draws_over:
             return row
         chars = [_UNDER_PICTURE if char.startswith(PLACEHOLDER) else char for char in row.chars]
         return CellRow(chars, row.pens, is_risky=row.is_risky)
 
     def _with_pictures(self, text: str, writer: Writer) -> str:
-        """Return a frame with the sequences that draw its images."""
+        """Return the text of a frame, with the sequences that draw its images."""
         assert self._painter is not None, "nothing draws pictures"
         runs = [run for y, row in enumerate(self._wanted) if row.has_picture for run in picture_runs(y, row.chars)]
         written = [run for run in runs if writer.has_written(run.y, run.x, run.x + run.width)]
@@ -428,7 +434,7 @@ class FrameLayer:
         self._changed.add(y)
 
     def _note_moves(self, pieces: list[tuple[PlacedStrip, CellRow]]) -> None:
-        """Count by how many lines texts have moved. A text counts only if it was in exactly one other line."""
+        """Count by how many lines texts have moved. A text that was in several lines does not count."""
         wanted = {(piece.x, cells.text) for piece, cells in pieces if not cells.text.isspace()}
         if len({piece.y for piece, _ in pieces}) < 2:
             return

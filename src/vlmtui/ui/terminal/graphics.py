@@ -68,9 +68,9 @@ class Graphics:
     ) -> Graphics:
         """Return the graphics for a setting (`auto` or a mode) and the terminal. Call it before `App.run`.
 
-        `question`: questions that were sent earlier; with `off` and `halfcell` the terminal is not asked. `coloured`:
-        False if the user wants no colours, which drawing with characters needs. `paints`: False if the driver can't let
-        the terminal draw.
+        `question`: questions that were sent to the terminal earlier; None: ask now. For `off` and `halfcell` no answer
+        is needed. `coloured`: False if the user wants no colours; then images can't be drawn with characters. `paints`:
+        False if the driver can't let the terminal draw.
         """
         if setting in _NOT_ASKED:
             return cls(cast(GraphicsMode, setting) if coloured else "off")
@@ -110,12 +110,13 @@ class Graphics:
         return widget
 
     def draw(self, image: Image, *, columns: int, rows: int) -> Drawing:
-        """Prepare an image, also in a thread. If the result has no strips, show it with `widget_for`."""
+        """Prepare an image; can be called in a thread. If the result has no strips, show it with `widget_for`."""
         size = self.fit(image.width, image.height, columns=columns, rows=rows)
         return Drawing(image, size, self.strips(image, size) if self.draws_symbols else [])
 
     def strips(self, image: Image, size: tuple[int, int]) -> list[Strip]:
-        """Return an image as characters in `size` columns and rows; only for modes that draw with characters."""
+        """Return an image drawn with characters, in `size` columns and rows. Only for modes that draw with
+        characters."""
         from vlmtui.ui.terminal.pictures import symbol_strips
 
         return symbol_strips(image, *size, cast("Symbols", self.mode))

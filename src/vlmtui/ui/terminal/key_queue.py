@@ -38,7 +38,8 @@ class KeyQueue:
     """
 
     def __init__(self, app: App[Any], deliver: Deliver, *, turns: int = TURNS) -> None:
-        """`deliver`: `on_event` of Textual's app. `turns`: turns for which a key may delay the next keys."""
+        """`deliver`: `on_event` of Textual's app. `turns`: for how many turns, of `TURN_S` seconds each, a key may
+        delay the next keys."""
         self._app = app
         self._deliver = deliver
         self._turns = turns
@@ -103,8 +104,8 @@ class KeyQueue:
 
 
 def run_before_keys(node: DOMNode, steps: Steps, *, exclusive: bool = False) -> None:
-    """Run a coroutine function for a key, as a worker of the node. Further keys wait until it is done, or calls
-    `ask_user`. `exclusive`: cancel earlier ones of the node."""
+    """Run a coroutine function because of a key, as a Textual worker of `node`. Further keys wait until it ends, or
+    calls `ask_user`. `exclusive`: first cancel those of this node that still run."""
     is_done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run() -> None:
@@ -132,8 +133,8 @@ def before_keys(steps: Callable[[Node], Coroutine[None, None, None]]) -> Callabl
 
 
 async def ask_user(app: App[Any], screen: Screen[Result]) -> Result | None:
-    """Show a screen, which receives the keys that wait, and return its result. Only inside `run_before_keys`; elsewhere
-    it raises LookupError, since keys do not wait there."""
+    """Show a screen, and return its result. The screen gets the keys that wait. Call it only inside `run_before_keys`:
+    elsewhere no keys wait, and it raises LookupError."""
     is_done = _keys_wait_for.get()
     answer = app.push_screen(screen, wait_for_dismiss=True)
     _finish(is_done)
@@ -151,8 +152,8 @@ def _is_typed(target: Widget, event: events.Key | events.Paste) -> bool:
 
 
 async def _messages_handled(node: DOMNode | None) -> None:
-    """Wait until a node and its ancestors, from the inside out, have handled their earlier messages. A bubbling message
-    takes the same way before."""
+    """Wait until a node, and then each of its ancestors, has handled the messages that it has already got. Messages
+    bubble in the same order, so those are handled too."""
     while node is not None:
         is_done = asyncio.Event()
         if node.call_later(is_done.set):  # unless it is being removed

@@ -74,7 +74,7 @@ class PictureCell(NamedTuple):
 
 
 class PictureRun(NamedTuple):
-    """Neighbouring cells in a row of an image, from column `x` of line `y` of the screen on."""
+    """Neighbouring cells in one row of an image. On the screen they begin at column `x` of line `y`."""
 
     y: int
     x: int
@@ -90,14 +90,15 @@ def terminal_id(number: int) -> int:
 
 
 def placeholder_strip(number: int, row: int, columns: int) -> Strip:
-    """Return the placeholders for a row of an image."""
+    """Return a strip of placeholder characters for one row of an image."""
     tail, start = MARKS[number], PLACEHOLDER + MARKS[row]
     text = "".join([f"{start}{MARKS[column]}{tail}" for column in range(columns)])
     return Strip([Segment(text, Style(color=f"color({COLOUR})"))], columns)
 
 
 def picture_cell(char: str) -> PictureCell | None:
-    """Return the image's cell that a placeholder with its marks means; None for any other character."""
+    """Return the cell of an image for which a placeholder character, with its combining marks, stands. None for any
+    other character."""
     if len(char) != 4 or char[0] != PLACEHOLDER:
         return None
     numbers = [_NUMBERS.get(mark) for mark in char[1:]]
@@ -108,7 +109,7 @@ def picture_cell(char: str) -> PictureCell | None:
 
 
 def picture_runs(y: int, chars: Sequence[str]) -> list[PictureRun]:
-    """Return the parts of images in the cells of line `y`."""
+    """Return the runs of cells of images in line `y` of the screen."""
     runs: list[PictureRun] = []
     for x, char in enumerate(chars):
         cell = picture_cell(char)
@@ -161,7 +162,8 @@ class Painter:
     """
 
     def __init__(self, protocol: Protocol, cell: tuple[int, int], passage: Passage) -> None:
-        """`cell`: width and height of a cell in pixels. `passage`: how sequences reach the terminal."""
+        """`cell`: width and height of a cell in pixels. `passage`: sends sequences to the terminal, directly or through
+        tmux."""
         self.protocol: Final = protocol
         self.passage: Final = passage
         self._cell = cell
@@ -194,7 +196,7 @@ class Painter:
             self._gone.append(number)
 
     def forget(self) -> None:
-        """Send all images again: the terminal may have lost them."""
+        """Forget which images kitty has, so that they are sent again: the terminal may have lost them."""
         self._sent.clear()
 
     def before(self, numbers: Iterable[int]) -> str:
@@ -210,7 +212,7 @@ class Painter:
         return "".join(parts)
 
     def over(self, runs: Sequence[PictureRun]) -> str:
-        """Return the sequences that draw these parts of images over their blanks."""
+        """Return the sequences that draw these parts of images over the blank cells that were written for them."""
         drawn = [self._part_sequence(run, rows) for run, rows in _rectangles(runs)]
         text = "".join(drawn)
         # tmux delays text. Setting the margins makes it write the text before the image.
@@ -236,7 +238,8 @@ class Painter:
 
 
 def _rectangles(runs: Sequence[PictureRun]) -> list[tuple[PictureRun, int]]:
-    """Join runs below each other into rectangles; return the first run and the number of rows of each."""
+    """Join runs that lie below each other in an image to rectangles. Return the first run and the number of rows of
+    each rectangle."""
     found: list[tuple[PictureRun, int]] = []
     open_: dict[tuple[int, int], int] = {}
     for run in sorted(runs):

@@ -49,7 +49,7 @@ class Pen:
 
     @property
     def erases(self) -> bool:
-        """True if erasing a cell looks the same as a blank with this pen."""
+        """True if an erased cell looks the same as a blank that is written with this pen."""
         return self.blank is self and not self.attributes and not self.link
 
 

@@ -14,8 +14,8 @@ _ID = re.compile(r"terminal-\d+")
 def portable_svg(svg: str) -> str:
     """Return Textual's SVG with fonts of the reader's machine, without ligatures.
 
-    Its ids are a checksum of its content. Rich's also depend on how blanks are split, so that screenshots of the same
-    screen could differ.
+    The ids in the SVG become a checksum of its content, so that equal screens give equal files. Rich's own ids also
+    depend on how blanks are split.
     """
     plain = _FONT_FACE.sub("", svg).replace(_TEXTUALS, _FONT)
     number = zlib.crc32(_ID.sub("", plain).encode())

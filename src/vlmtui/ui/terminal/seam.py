@@ -1,4 +1,4 @@
-"""Decides whether our driver writes to the terminal, or Textual's own."""
+"""Decides whether vlmtui's own driver or Textual's writes to the terminal."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ _KNOWN: Final = "8.2."
 
 
 def sends_frames(environment: Mapping[str, str], version: str | None = None) -> bool:
-    """Return whether our driver sends only changed cells. With `VLMTUI_OUTPUT=plain` or another version of Textual,
-    Textual's driver writes, and images are drawn with characters. `version`: of Textual; None: the installed one."""
+    """Return whether vlmtui's own driver writes to the terminal, which sends only changed cells. With
+    `VLMTUI_OUTPUT=plain` or an untested version of Textual, Textual's driver writes, and images are drawn with
+    characters. `version`: the version of Textual; None: the installed one."""
     if environment.get("VLMTUI_OUTPUT") == "plain":
         return False
     return (_installed_version() if version is None else version).startswith(_KNOWN)

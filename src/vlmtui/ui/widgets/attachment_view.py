@@ -37,7 +37,7 @@ class AttachmentView(Widget):
 
     @dataclass
     class Clicked(Message):
-        """A view was clicked. Lists the attachments of all views beside it."""
+        """A view was clicked. The message has the attachments of this view and of all views beside it."""
 
         attachments: Sequence[Attachment]
         numbers: Sequence[int] | None
@@ -48,8 +48,9 @@ class AttachmentView(Widget):
     def __init__(
         self, attachment: Attachment, number: int | None, *, cache: Path, columns: int, rows: int, brief: bool = False
     ) -> None:
-        """`number`: its number in the prompt; None: it is not in the prompt, and struck out. `columns`, `rows`: most
-        cells of the thumbnail; with 0 rows there is none. `brief`: everything on one line."""
+        """`number`: the attachment's number in the prompt; None: the prompt does not contain it, and its name is struck
+        out. `columns`, `rows`: the maximum size of the thumbnail in cells; with 0 rows there is none. `brief`: show
+        everything on one line."""
         super().__init__()
         self._brief = brief
         self.attachment = attachment
@@ -70,7 +71,7 @@ class AttachmentView(Widget):
             event.stop()
 
     def tell_tokens(self, tokens: int | None, *, is_estimate: bool = False) -> None:
-        """Show how many tokens of the prompt it takes; None: unknown."""
+        """Show how many tokens of the prompt the attachment takes; None: unknown."""
         cost = "" if tokens is None else f"{'~' if is_estimate else ''}{tokens:,} tokens"
         if cost != self._cost:
             self._cost, self._told = cost, (0, [])

@@ -22,13 +22,15 @@ def clicked(widget: Widget, event: events.Click) -> Widget:
 
 
 def clickable(text: str, style: str, **told: str | int) -> Content:
-    """Return a text that can be clicked: the click event then has `told` in `event.style.meta`."""
+    """Return a text that can be clicked. The click event has `told` in `event.style.meta`, which says what was
+    clicked."""
     return Content.styled(text, style).stylize(Style.from_meta(dict(told)))
 
 
 @contextmanager
 def one_frame(widget: Widget) -> Iterator[None]:
-    """Draw all changes inside the block in one frame, at once; `batch_update` alone waits for a message."""
+    """Draw all changes inside the `with` block at once, in one frame. With Textual's `batch_update` alone, they would
+    be drawn only after the next message."""
     with widget.app.batch_update():
         yield
     widget.screen.check_idle()

@@ -49,11 +49,11 @@ class FooterItem(msgspec.Struct, frozen=True):
 
 
 class FooterBar(Widget):
-    """The footer. A click presses the key.
+    """The footer. A click on an item presses its key.
 
-    If not all items fit, these have priority: actions that stop or leave; letters of the focused widget; leader keys
-    that the screen names; other actions with a key; other leader keys. One widget draws all items: a widget for each
-    would take longer than the rest of the screen.
+    If not all items fit, these have priority, in this order: actions that stop or leave; keys of the focused widget;
+    leader keys in the screen's `footer_leads`; other actions with a key; other leader keys. One widget draws all items:
+    a widget for each would take longer than the rest of the screen.
     """
 
     ALLOW_SELECT = False
@@ -140,7 +140,8 @@ class FooterBar(Widget):
             self._is_due = self.call_later(self._update_items)
 
     def _update_items(self) -> None:
-        """Choose the items again, and repaint if they changed. Textual reports changed bindings after every key."""
+        """Choose the items again, and repaint if they have changed. Textual reports changed bindings after every key,
+        even if they are the same."""
         self._is_due = False
         if not self.is_attached or not self._is_ready:  # the screen was closed meanwhile
             return
@@ -192,17 +193,18 @@ class FooterBar(Widget):
         return [self._dimmed(item) for item in found.values()]
 
     def _dimmed(self, item: FooterItem) -> FooterItem:
-        """Return the item, dim and with the reason if the engine lacks what its action needs."""
+        """Return the item. If the engine lacks what its action needs, the item is dim, and its tooltip says why."""
         why = lacking_of(self.screen, ACTIONS[item.id]) if item.id in ACTIONS else ""
         return msgspec.structs.replace(item, lacks=True, tooltip=why) if why else item
 
     def _footer_leads(self) -> tuple[str, ...]:
-        """Return the ids of actions that the screen wants to show with their leader keys."""
+        """Return the ids of actions that the footer of this screen shows with their leader keys."""
         scope = SCOPES.get(getattr(self.screen, "SCOPE", ""))
         return scope.footer_leads if scope else ()
 
     def _leader_items(self, items: list[FooterItem]) -> list[FooterItem]:
-        """Return the leader items: those that the screen names, and footer actions without a key in `items`."""
+        """Return the items of leader keys: for actions in the screen's `footer_leads`, and for footer actions that have
+        no item in `items`."""
         leaders = key_bindings(self.app).of(LEADER)
         if not leaders:
             return []

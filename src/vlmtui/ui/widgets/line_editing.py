@@ -43,7 +43,7 @@ def _line_end(area: TextArea) -> Place:
 
 
 def _kill_line_end(area: TextArea) -> None:
-    """Cut to the end of the line; there, the line break."""
+    """Cut from the cursor to the end of the line; if the cursor is there, cut the line break."""
     row, end = _line_end(area)
     if area.cursor_location[1] < end or area.selected_text:
         _kill(area, (row, end))
@@ -57,7 +57,7 @@ def _yank(area: TextArea) -> None:
 
 
 def _kill(area: TextArea, to: Place) -> None:
-    """Cut from the cursor to `to`, or the selection."""
+    """Cut the selection, or else the text from the cursor to `to`."""
     start, end = area.selection if area.selected_text else (area.cursor_location, to)
     if start != end:
         KILLED.text = area.delete(start, end, maintain_selection_offset=False).replaced_text
@@ -81,7 +81,7 @@ EDITS: dict[str, Callable[[TextArea], object]] = {
 
 
 def _cut(field: Input, start: int, end: int) -> None:
-    """Cut from `start` to `end`, or the selection."""
+    """Cut the selection, or else the text from `start` to `end`."""
     if not field.selection.is_empty:
         start, end = sorted(field.selection)
     if start != end:

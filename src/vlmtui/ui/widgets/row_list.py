@@ -21,7 +21,8 @@ _MARK = "▌"
 
 
 class RowList(ScrollView, Generic[T], can_focus=True):
-    """Draws only the rows in view. A click highlights a row, a second one opens it. Subclasses define `draw`."""
+    """Draws only the rows in view. A click highlights a row; a click on the highlighted row opens it. Subclasses define
+    `draw`."""
 
     ALLOW_SELECT = False
     COMPONENT_CLASSES = {"row-list--highlighted"}

@@ -55,7 +55,8 @@ class SearchBar(Horizontal):
                 self._focused_before.focus()
 
     def find(self, view: DocumentView, *, back: bool = False, stay: bool = False) -> None:
-        """Go to the next match in a document; without a text to find, open the search field."""
+        """Go to the next match in a document. If there is no text to find, open the search field. `stay`: the current
+        match may be found again."""
         self._view = view
         words = one_line(self._field.value)
         hit = view.find(words, back=back, stay=stay)

@@ -37,7 +37,7 @@ DRAWER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="thumbnail")
 
 
 class CellNumber(NamedTuple):
-    """A number to write over an image that is drawn with characters, at a column and row."""
+    """A number that is written at a column and row over an image drawn with characters."""
 
     column: int
     row: int
@@ -61,7 +61,8 @@ class NumberedPicture(Widget):
 
 
 class MarkedDrawing(msgspec.Struct, frozen=True):
-    """What `draw_marked` returns, for a widget: `image` if the terminal draws, else `strips` and `numbers`."""
+    """An image with its marks, drawn by `draw_marked`. If the terminal draws images, show `image`; otherwise show
+    `strips` with `numbers` over them."""
 
     image: Image
     size: tuple[int, int]
@@ -69,7 +70,7 @@ class MarkedDrawing(msgspec.Struct, frozen=True):
     numbers: list[CellNumber]
 
     def widget(self, graphics: Graphics) -> Widget | None:
-        """Return the widget; None if images are off."""
+        """Return a widget that shows the drawing; None if images are off."""
         columns, rows = self.size
         if not self.strips:
             return graphics.widget_for(self.image, columns=columns, rows=rows)
@@ -86,10 +87,10 @@ def draw_marked(
     room: tuple[int, int],
     badges: Sequence[Badge] | None = None,
 ) -> MarkedDrawing:
-    """Draw an RGB image with its marks (boxes, points) into `room`, columns and rows. Blocking.
+    """Draw an RGB image with its marks (boxes, points), in at most `room` (columns, rows). Blocking.
 
-    `chosen`: the index of the mark to emphasize. `badges`: number and colour of each mark; None: numbered from 1. The
-    image is scaled first, so that lines and numbers have the right size on the screen.
+    `chosen`: the index of the mark to emphasize. `badges`: a number and a colour for each mark; None: numbers from 1.
+    The image is scaled first, so that lines and numbers have the right size on the screen.
     """
     # A small image is enlarged to fill the room.
     size = graphics.fit(image.width * _ENLARGED, image.height * _ENLARGED, columns=room[0], rows=room[1])
@@ -180,7 +181,7 @@ class Thumbnails:
     """Draws thumbnails when their rows are asked for, that is when they come into view, and keeps the latest ones."""
 
     def __init__(self, view: Widget, cache: Path, drawn: Callable[[Attachment], None]) -> None:
-        """`drawn`: called when a thumbnail can be shown, or could not be drawn."""
+        """`drawn`: called when a thumbnail was drawn, or when that failed."""
         self._view = view
         self._cache = cache
         self._drawn = drawn
@@ -195,7 +196,7 @@ class Thumbnails:
         return graphics.fit(*thumbnail_size(attachment), columns=columns, rows=rows)
 
     def row(self, wanted: Wanted, number: int) -> Strip | None:
-        """Return a row of a thumbnail; None until it is drawn, which this call starts."""
+        """Return a row of a thumbnail. If the thumbnail is not drawn yet, start drawing it and return None."""
         picture = self._picture(wanted)
         return picture.strips[number] if picture is not None and number < len(picture.strips) else None
 
@@ -205,7 +206,7 @@ class Thumbnails:
         return "" if picture is None else picture.reason
 
     def leave(self) -> None:
-        """Forget all thumbnails, when they are no longer on the screen."""
+        """Forget all thumbnails. Call it when they are no longer on the screen."""
         while self._kept:
             self._forget(next(iter(self._kept)))
 
