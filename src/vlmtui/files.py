@@ -37,11 +37,11 @@ _UNFINISHED = re.compile(re.escape(TEMPORARY_PREFIX) + r"vlmtui-[0-9a-f]{16}")
 _PRIVATE = 0o600
 _TRIES = 1000
 _FOREIGN_FILES = (Path("/dev"), Path("/proc"))
-"""Files below these (`/dev/stdout`) are written to, never replaced."""
+"""Files below these folders (`/dev/stdout`) are written to, never replaced."""
 
 
 class NewFile:
-    """A file in `folder`, open as `file`. It has a temporary name until `replace` or `take`."""
+    """A file in `folder`, open as `file`. It has a temporary name until `replace` or `take` renames it."""
 
     def __init__(self, folder: Path, *, durable: bool) -> None:
         self._durable = durable
@@ -98,8 +98,8 @@ class NewFile:
 
 @contextmanager
 def new_file(folder: Path, name: str, *, durable: bool = False) -> Iterator[NewFile]:
-    """Open a new file (mode 0600) in `folder`. On exit the file is deleted unless it was renamed. `name`: for errors
-    only."""
+    """Open a new file (mode 0600) in `folder`. On exit the file is deleted unless it was renamed. `name`: the file's
+    name in errors."""
     remove_abandoned(folder)
     new: NewFile | None = None
     try:

@@ -33,10 +33,11 @@ WAY_NAMES: Final[tuple[WayName, ...]] = ("kitty", "iterm", "sixel", "sextant", "
 _SIXEL: Final = 4
 """The device attribute of terminals that draw Sixel."""
 _PLACEHOLDERS: Final = ("kitty", "ghostty")
-"""Terminals that draw images at kitty's Unicode placeholders. WezTerm and Konsole have the protocol without them."""
+"""Terminals that draw images at kitty's Unicode placeholders. WezTerm and Konsole have kitty's protocol, but no
+placeholders."""
 _ITERM: Final = ("iterm2", "wezterm", "mintty")
 _SEXTANTS: Final = ("kitty", "ghostty", "wezterm", "foot", "contour", "iterm2", "konsole")
-"""Terminals that draw sextant characters without the font."""
+"""Terminals that draw sextant characters themselves, whatever the font has."""
 _VTE: Final = re.compile(r"VTE\((\d+)\)")
 _VTE_SEXTANTS: Final = 6000
 """The first version of VTE that draws sextants, as VTE numbers its versions."""
@@ -45,7 +46,7 @@ _PASS_ON: Final = "Let tmux pass images on: `tmux set -g allow-passthrough on` (
 _OTHER_TERMINAL: Final = "kitty, Ghostty, iTerm2, WezTerm and foot draw images with pixels."
 
 ANSWER_WITHIN_S = 0.15
-"""Most seconds to wait for an answer. Every terminal answers a request for device attributes, most at once."""
+"""Most seconds to wait for an answer. Every terminal answers a request for device attributes, usually at once."""
 
 _DEFAULT_CELL = (10, 20)
 _QUIET_TERMS: Final = ("linux", "dumb", "unknown")
@@ -170,7 +171,7 @@ def picture_ways(environment: Mapping[str, str], answers: Answers) -> list[Pictu
 
 
 def best_way(ways: list[PictureWay]) -> PictureWay | None:
-    """Return the first possible way."""
+    """Return the first way that is possible; None if no way is."""
     return next((way for way in ways if way.is_possible), None)
 
 

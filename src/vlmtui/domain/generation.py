@@ -41,7 +41,7 @@ class GenerateRequest(_Request, frozen=True, kw_only=True, tag="generate"):
     """A request to answer the prompt."""
 
     logprobs: int | None = None
-    """Report the log-probability of every answer token, and this many of the most likely tokens at its position."""
+    """Report the log-probability of every answer token, and of this many of the most likely tokens at its position."""
     adapter: str = ""
     """The folder of a LoRA adapter to answer with. Absolute; empty: the engine's own, if it has one."""
     from_cache: bool = False
@@ -189,7 +189,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def media_text(self) -> str:
-        """`16 image`, `164 video`, `16 image, 164 video`; empty without media."""
+        """The media tokens in words: `16 image`, `164 video`, `16 image, 164 video`. Empty without media."""
         counts = (("image", self.image_tokens), ("video", self.video_tokens), ("audio", self.audio_tokens))
         return ", ".join(f"{count:,} {modality}" for modality, count in counts if count)
 

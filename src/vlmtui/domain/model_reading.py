@@ -103,7 +103,7 @@ class Rendering(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str = ""
     lines: tuple[tuple[int, int], ...] = ()
-    """(offset in `text`, line of the template that wrote from there on), ascending."""
+    """(offset in `text`, line of the template that wrote the text from this offset on), ascending."""
     trouble: TemplateTrouble | None = None
     message: str = ""
     """The error's text. Hostile."""

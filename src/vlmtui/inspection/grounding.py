@@ -94,7 +94,7 @@ class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
     start_s: float
     end_s: float
     start: int
-    """`start:end` is its range of characters in the answer."""
+    """`start:end` is the range of characters of the time range in the answer."""
     end: int
 
 

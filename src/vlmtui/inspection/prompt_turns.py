@@ -313,7 +313,7 @@ def raw_turns(text: str, family: Family, placed: Sequence[PlaceholderSlot]) -> l
 
 
 def rendered_turns(parts: Sequence[PromptPart], family: Family) -> list[PromptTurn]:
-    """Return the turns of a rendered prompt. Joined, their runs are those of `parts`."""
+    """Return the turns of a rendered prompt. They contain the same runs as `parts`, in the same order."""
     text = "".join(part.text for part in parts)
     starts = [0, *accumulate(len(part.text) for part in parts)]
     places = zip(parts, starts, starts[1:], strict=False)

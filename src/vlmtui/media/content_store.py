@@ -33,7 +33,7 @@ class StoredCopy(NamedTuple):
 def store_bytes(data: bytes, store: Path, suffix: str, *, name: str) -> StoredCopy:
     """Store `data` as `store/ab/<sha256><suffix>` (0600), unless an intact copy exists already.
 
-    `name` is for errors. Raises VlmtuiError if it cannot be written.
+    `name`: the file's name in errors. Raises VlmtuiError if it cannot be written.
     """
     sha256 = hashlib.sha256(data).hexdigest()
     target = _folder_of(store, sha256) / f"{sha256}{suffix}"
@@ -72,7 +72,7 @@ def place(store: Path, sha256: str) -> Path:
 
 def store_medium(source: BinaryIO, store: Path, *, name: str) -> StoredCopy | None:
     """Store a copy of an image, video, audio file or PDF, with the suffix of its detected type; return None for any
-    other file. `name` is for errors. Raises VlmtuiError."""
+    other file. `name`: the file's name in errors. Raises VlmtuiError."""
     source.seek(0)
     suffix = sniff(source.read(HEAD_BYTES)).suffix
     return store_copy(source, store, suffix, name=name) if suffix else None

@@ -77,7 +77,7 @@ class _Search:
     looked_at: dict[Path, list[str]] = field(default_factory=dict)
 
     def take(self, word: str | Path) -> None:
-        """Add the files of one unquoted word of the command, or of an existing path."""
+        """Add the files that a word of the command means, after its quotes were removed, or an existing path."""
         if isinstance(word, str) and is_url(word):
             self.urls[word.strip()] = None
             return

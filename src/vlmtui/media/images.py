@@ -212,7 +212,8 @@ def stored_copy_damaged(path: Path, error: BaseException) -> VlmtuiError:
 
 
 def open_image(data: bytes, path: Path) -> Image.Image:
-    """Open the image in `data`: reads the header and checks the size without decoding. `path` is for errors."""
+    """Open the image in `data`: reads the header and checks the size without decoding. `path`: the file that errors
+    name."""
     found = sniff(data[:HEAD_BYTES])
     if found.kind not in (Kind.IMAGE, Kind.ANIMATION):
         raise bad_input(f"{shown_name(path)} is {found.title}, not a picture.")

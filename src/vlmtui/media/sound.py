@@ -50,8 +50,8 @@ class SoundFacts(NamedTuple):
 def stage_sound(path: Path, store: Path) -> Attachment:
     """Check an audio file, or a video's audio track, and store a copy of the file. Blocking: call it in a thread.
 
-    Decodes all of it, which is the only way to know its length. Raises VlmtuiError (BAD_INPUT) naming the file and the
-    reason: no audio, damaged, or longer than SECONDS_MAX.
+    Decodes the whole track, which is the only way to know its length. Raises VlmtuiError (BAD_INPUT) naming the file
+    and the reason: no audio, damaged, or longer than SECONDS_MAX.
     """
     with opened(path, bytes_max=BYTES_MAX) as file:
         with _track(file, path) as (facts, frames):

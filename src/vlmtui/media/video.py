@@ -160,7 +160,7 @@ _WHOLE_SLACK_S = 0.5
 
 
 def open_container(file: BinaryIO, name: str) -> InputContainer:
-    """Open a video or audio file; `name` is for errors. Raises VlmtuiError."""
+    """Open a video or audio file. `name`: the file's name in errors. Raises VlmtuiError."""
     av.logging.set_level(None)
     check_boxes(file, name)
     try:
@@ -379,7 +379,8 @@ class ContainerVideo:
             yield packet
 
     def _frame_at(self, time: float) -> _Timed | None:
-        """Return the frame shown at `time`, perhaps a later one after an inexact seek; None at a damaged place."""
+        """Return the frame shown at `time`. After an inexact seek it may be a later frame. None if this part of the
+        file is damaged."""
         if self._keyframe_between(time):
             self._seek(time)
         while True:
@@ -390,7 +391,8 @@ class ContainerVideo:
             self._current, self._next = self._next, None
 
     def _keyframe_between(self, time: float) -> bool:
-        """Return True if there is a keyframe between the current frame and `time`, so that seeking saves decoding."""
+        """Return True if seeking to `time` saves decoding: there is a keyframe between the current frame and `time`.
+        Without an index, a large distance counts as such."""
         if self._current is None:
             return False
         wanted = self._pts_at(time)
@@ -554,7 +556,8 @@ def stage_video(path: Path, store: Path, sampling: VideoSampling | None = None) 
 
 @contextmanager
 def open_video(file: BinaryIO, path: Path) -> Iterator[VideoSource]:
-    """Open the video in a file with the decoder for its format; `path` is for errors. Raises VlmtuiError."""
+    """Open the video in a file with the decoder for its format. `path`: the file that errors name. Raises
+    VlmtuiError."""
     found = sniff(file.read(HEAD_BYTES))
     file.seek(0)
     source: VideoSource

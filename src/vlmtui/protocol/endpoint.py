@@ -142,9 +142,10 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     @classmethod
     def all(cls, paths: Paths) -> list[Endpoint]:
-        """Return all endpoints with a record or socket, sorted by id; a worker may have ended.
+        """Return all endpoints with a record or socket, sorted by id, including those of workers that have ended.
 
-        Raises VlmtuiError if the runtime folder belongs to another user."""
+        Raises VlmtuiError if the runtime folder belongs to another user.
+        """
         if not is_private_dir(paths.runtime):
             return []
         found = {file.stem for file in paths.runtime.iterdir() if file.suffix in (".json", ".sock")}

@@ -38,8 +38,8 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
 
 
 class Resume(msgspec.Struct, frozen=True, tag="resume"):
-    """Become the client of a kept request (`GenerateRequest.keep`). The worker sends its events so far, with merged
-    deltas, then new ones; `Failed(NOT_KEPT)` if it does not have the request."""
+    """Become the client of a kept request (`GenerateRequest.keep`). The worker sends the request's events so far, with
+    merged deltas, then new events; or `Failed(NOT_KEPT)` if it no longer has the request."""
 
     request_id: str
 

@@ -55,8 +55,8 @@ def _decoder() -> msgspec.json.Decoder[EngineEvent]:
 
 
 def spool_path(runtime: Path, request_id: str) -> Path:
-    """Return the file of a request's events. Other ids than letters, digits, `_` and `-` are hashed, so that the path
-    stays in the folder."""
+    """Return the file of a request's events. An id with other characters than letters, digits, `_` and `-` is hashed,
+    so that the path stays in the folder."""
     plain = _PLAIN.fullmatch(request_id)
     import hashlib  # loads OpenSSL, which would delay the app's start
 

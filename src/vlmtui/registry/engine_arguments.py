@@ -132,7 +132,7 @@ HARMLESS = _words("""
 _FREE_TEXT = frozenset({"placeholders"})
 """Harmless arguments whose text may be anything."""
 _LOAD_FORMATS = frozenset({"auto", "safetensors", "hf", "mistral", "dummy", "gguf", "bitsandbytes", "fastsafetensors"})
-"""Harmless values of `load_format`. The others fetch from object stores, unpickle, or are registered by plugins."""
+"""Harmless values of `load_format`. Other values make vLLM read object stores or unpickle, or come from plugins."""
 
 
 def names_of(argument: str) -> Names | None:

@@ -25,7 +25,7 @@ UNLISTED = ""
 """Family name of models that belong to no known family."""
 _BUNDLED = "bundled:"
 _FOR_ANY_ENGINE = frozenset({"max_model_len", "limit_mm_per_prompt", "mm_processor_kwargs", "revision"})
-"""Engine arguments of vLLM in a record that the Transformers backend accepts, too."""
+"""vLLM's engine arguments that the Transformers backend also accepts in a record."""
 REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 """Pattern of a repository id; use it with re.ASCII."""
 
@@ -158,7 +158,8 @@ def engine_args_of(
 
 
 def family_of_config(registry: Registry, config: Mapping[str, object], name: str) -> Family | None:
-    """Return the family that matches a `config.json`, or None. Raises VlmtuiError naming the candidates of a tie."""
+    """Return the family that matches a `config.json`, or None. If several match equally well, raises VlmtuiError with
+    their names."""
     architectures = config.get("architectures")
     names = {one for one in architectures if isinstance(one, str)} if isinstance(architectures, list) else set[str]()
     fitting = [
@@ -174,7 +175,8 @@ def family_of_config(registry: Registry, config: Mapping[str, object], name: str
 
 
 def family_of_name(registry: Registry, name: str) -> Family | None:
-    """Return the family whose pattern matches the name best, or None. Raises VlmtuiError for a tie."""
+    """Return the family whose pattern matches the name best, or None. If several match equally well, raises
+    VlmtuiError."""
     fitting = [family for family in registry.values() if _fit(family, name)]
     return _only(_best(fitting, name), name)
 

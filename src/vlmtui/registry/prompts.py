@@ -1,4 +1,4 @@
-"""Builds prompts from turns, by the model family's TOML record. No files, no engine."""
+"""Builds prompts from turns, as the model family's TOML record describes. No files, no engine."""
 
 from __future__ import annotations
 

@@ -30,11 +30,11 @@ class _Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The processor arguments that the rule supports."""
 
     def of_image(self, width: int, height: int, settings: Settings) -> int | None:
-        """Return the tokens of an image of this size in pixels, or None if unknown."""
+        """Return the number of tokens of an image of this size in pixels, or None if unknown."""
         raise NotImplementedError
 
     def of_video(self, width: int, height: int, frames: int, settings: Settings) -> int | None:
-        """Return the tokens of a video's frames; by default as for the same number of images."""
+        """Return the number of tokens of a video's frames; by default that of the same number of images."""
         one = self.of_image(width, height, settings)
         return None if one is None else one * frames
 
@@ -258,7 +258,7 @@ class Lora(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     name: str
     id: Count = 1
-    """Each adapter of the record has its own."""
+    """A number that only this adapter of the record has."""
     path: str = ""
     """Relative to the model's folder."""
     modalities: tuple[Modality, ...] = ()
@@ -368,7 +368,7 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The chat template's variable for the most tokens of reasoning; empty: the engine's own limit is used."""
     raw_on: RawChange | None = None
     raw_off: RawChange | None = None
-    """How the raw prompt differs with reasoning on, and off. None: it does not, or the worker renders it."""
+    """The changes of the raw prompt with reasoning on, and off. None: no changes, or the worker renders the prompt."""
     raw_effort: dict[str, RawChange] = msgspec.field(default_factory=dict)
     """How the raw prompt differs with these values of `effort`; `raw_on` and `raw_off` have precedence."""
     source: str
@@ -405,7 +405,7 @@ class ProcessorArgument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     kind: ArgumentKind
     default: bool | int | float | dict[str, int] | None = None
-    """The value unless the model's own files set another; None: known only from those files."""
+    """The value, unless the model's own files set another; None: only those files tell it."""
     source: str = ""
     """The source of the default: `module:attribute.key`, or a bundled model's `folder/file.json:key`."""
 
@@ -470,7 +470,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How the record was verified. `engine`: a tiny random model of the real architecture ran in the real engine
     (tests/zoo); `trained`: a trained model did; empty: only compared with vLLM's tables."""
     checked_note: str = ""
-    """The model and engine that verified the record, or why none did."""
+    """The model and engine with which the record was verified, or why it was not verified."""
     parameters_b: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] | None = None
     """Billions of parameters of the default model, in total (for a mixture of experts, too)."""
     context: Count | None = None

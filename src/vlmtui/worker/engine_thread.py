@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 OnEvent = Callable[[EngineEvent], None]
 """Receives a request's events, except the terminal event."""
 OnEnd = Callable[[EngineEvent | None], None]
-"""Called when the engine has released a request, with the terminal event, or None if the engine produced none."""
+"""Called when the engine has finished with a request. Gets the terminal event, or None if the engine sent none."""
 OnLoaded = Callable[["EngineInfo | VlmtuiError"], None]
 
 

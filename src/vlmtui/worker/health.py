@@ -67,7 +67,7 @@ class EngineHealth:
 
     @property
     def silent_s(self) -> float:
-        """The seconds for which the engine has been hanging; 0 if it does not."""
+        """Seconds for which the engine has been hanging; 0 if it is not hanging."""
         now = self._clock()
         loop = 0.0 if self._pinged_at is None else now - self._pinged_at
         processes = 0.0 if self._alive_at is None else now - self._alive_at

@@ -37,7 +37,7 @@ _GROWING = (
     ("image", "image_answered"),
     ("image_answered", "image_each_turn"),
 )
-"""Names of canned conversations: the second of each pair begins with the first."""
+"""Pairs of canned conversations, by name. The second conversation of a pair begins with the turns of the first."""
 _COMPARED = ("text", "two_turns", "system", "image", "images")
 """The conversations whose prompts are compared with the raw prompts of the model family's record."""
 

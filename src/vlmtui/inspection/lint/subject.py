@@ -39,7 +39,7 @@ TOKEN = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]")
 
 
 class Canned(msgspec.Struct, frozen=True):
-    """A canned conversation."""
+    """A prepared conversation with which chat templates are tested."""
 
     name: str
     title: str
@@ -266,8 +266,8 @@ class Subject:
 
     @cached_property
     def form(self) -> Form:
-        """The form of messages that the template reads. Like vLLM (`_detect_content_format`), assume parts if it loops
-        over the content."""
+        """The form of messages that the template reads. As in vLLM (`_detect_content_format`), a template that loops
+        over the content gets parts."""
         if reads_parts(self.template.source):
             return "mixed" if not self._reads("parts") and self._reads("mixed") else "parts"
         return "text" if self._reads("text") or not self._reads("parts") else "parts"

@@ -64,7 +64,7 @@ def has_transformers() -> bool:
 
 
 def no_vllm() -> VlmtuiError:
-    """Return NO_ENGINE for a model that needs vLLM, with a hint if Transformers is installed."""
+    """Return the error NO_ENGINE for a model that needs vLLM, with a hint if Transformers is installed."""
     lacking = BUNDLED[DEFAULT_BACKEND]
     if not has_transformers():
         return VlmtuiError(ErrorKind.NO_ENGINE, lacking.missing, hint=lacking.hint)

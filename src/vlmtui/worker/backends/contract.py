@@ -20,7 +20,7 @@ DELTA_S = 1 / 20
 
 
 class HostedEngine(Protocol):
-    """A loaded engine. Call its methods only in the event loop it was loaded in."""
+    """A loaded engine. Call its methods only in the event loop in which it was loaded."""
 
     info: EngineInfo
     """Facts about the engine, including its capabilities. The server fills in `load_s`."""
@@ -127,7 +127,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     explain_load: Callable[..., VlmtuiError] = explain_load
     """`(error, log, name=…)`: explains a failed load. `log`: the newest lines of the worker's log."""
     explain_request: Callable[[BaseException, Sequence[str]], VlmtuiError] = explain_request
-    """Explains a failed request. If the engine died of it, the log has the cause."""
+    """Explains a failed request. If the engine died during it, the cause is in the log."""
     explain_death: Callable[[Iterable[str]], VlmtuiError] = explain_death
     """Explains an engine's death from the worker's log."""
     computes_here: bool = True

@@ -162,7 +162,8 @@ _TEXT_INPUTS = ("input_ids", "attention_mask")
 _OF_THE_PROMPT = (*_TEXT_INPUTS, "mm_token_type_ids", "token_type_ids", "cross_attention_mask")
 """Outputs of the processor that belong to the prompt, not to an attachment."""
 _PART_NAMES = ("'type': 'image'", "'type': 'video'", '"type": "image"', '"type": "video"')
-"""Text in a rendered prompt that shows a template which expects strings and printed a list of content parts."""
+"""Texts in a rendered prompt which show that the template expects strings, but has printed a list of content
+parts."""
 
 
 class PromptInputs(msgspec.Struct, frozen=True):

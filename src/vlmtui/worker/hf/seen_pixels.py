@@ -34,13 +34,14 @@ from vlmtui.worker.hf.media_items import PIXELS, MediaItem
 
 BLACK, WHITE = 0, 255
 _SAME = 0.01
-"""The relative difference to the median below which a pixel's range (white − black) agrees with it."""
+"""A pixel's range (white − black) agrees with the median range if the relative difference is below this."""
 _MOST = 0.9
 """The fraction of pixels, padding excluded, whose range must agree with the median."""
 
 
 def blank_items(items: Sequence[MediaItem], level: int) -> list[MediaItem]:
-    """Return images and videos of the same sizes with all pixels at `level` (0..255). Audio stays unchanged."""
+    """Return images and videos of the same sizes as `items`, with all pixels at `level` (0..255). Audio stays
+    unchanged."""
     blank: list[MediaItem] = []
     for item in items:
         data, uuid = item.data, f"{item.uuid} at {level}"
@@ -217,10 +218,11 @@ def write_seen(
     view: View,
     request_id: str,
 ) -> SeenMedium:
-    """Write an attachment's processed images as PNG files into the view's folder, and return their list.
+    """Write an attachment's processed images as PNG files into the view's folder, and return them as a list.
 
-    `data`: its tensors. `ranges`: offset and length of each run of its tokens in the prompt. With `view.values`, also
-    write the normalised values as NumPy files. Raises VlmtuiError if the folder is not private or writing fails.
+    `data`: the attachment's tensors. `ranges`: offset and length of each run of the attachment's tokens in the prompt.
+    With `view.values`, also write the normalised values as NumPy files. Raises VlmtuiError if the folder is not private
+    or writing fails.
     """
     folder = Path(view.folder)
     if not folder.is_absolute() or not is_private_dir(folder):

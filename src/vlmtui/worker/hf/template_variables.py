@@ -1,4 +1,4 @@
-"""Find the variables that a chat template reads, by its syntax tree; the template is not run."""
+"""Find the variables that a chat template reads. Parses the template, but does not run it."""
 
 from __future__ import annotations
 

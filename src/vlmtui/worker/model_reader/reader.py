@@ -79,7 +79,7 @@ LOAD_S = 90.0
 """The time limit in seconds for importing Transformers and loading a tokenizer."""
 _MESSAGE_MAX = 2_000
 _VARIED_MAX = 24
-"""The most values of variables that a template is rendered with. Published templates have up to 12."""
+"""The most values of variables for which a template is rendered. Published templates have up to 12 such values."""
 _CAUSES_MAX = 4
 
 

@@ -73,7 +73,7 @@ def _without_network(event: str, arguments: tuple[object, ...]) -> None:
 
 @contextmanager
 def time_limit(seconds: float, *, of_processor: bool = False) -> Iterator[None]:
-    """Raise OutOfTime in the body after `seconds`. Only in the main thread; not nested.
+    """Raise OutOfTime in the `with` block after `seconds`. Only in the main thread; not nested.
 
     `of_processor`: count CPU time instead of real time, so that other processes do not use up the limit. Only for code
     that never waits.

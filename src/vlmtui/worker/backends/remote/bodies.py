@@ -38,8 +38,8 @@ from vlmtui.worker.hf.template_variables import template_variables
 _AT_ONCE = 16
 """The most simultaneous requests for the texts of tokens."""
 _DEAF_TIMES = 10
-"""The pause after such a request has timed out, as a multiple of the timeout. Otherwise hundreds of tokens from a
-server that hangs would each wait for a timeout."""
+"""The pause after a request for a token's text has timed out, as a multiple of the timeout. Without a pause, each of
+hundreds of tokens would wait for its own timeout if the server hangs."""
 _PROMPTS_MAX = 64
 """The most prompts whose text is cached."""
 
@@ -349,7 +349,7 @@ def _video(attachment: Attachment) -> MediaPart:
 _COMPLETIONS = "/v1/completions"
 _SEED_MAX = 2**31 - 1
 _MISSED = "Cache miss"
-"""In vLLM's error if its cache no longer has an image that a request names only by its id."""
+"""Part of vLLM's error if a request names an image by its id and vLLM's cache no longer has it."""
 _KNOWN_MAX = 10_000
 _KEEPS_IMAGES = (0, 32)
 """The first version of vLLM in which images by id were tested."""

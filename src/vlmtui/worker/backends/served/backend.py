@@ -27,7 +27,7 @@ async def load(spec: LoadSpec, report: Report) -> HostedEngine:
 async def load_with_own_context(
     spec: LoadSpec, report: Report, error: ProcessEnded, log: Sequence[str]
 ) -> HostedEngine:
-    """Start the server again with the model's own context length, if `log` says that it rejected a larger
+    """Start the server again with the model's own context length, if `log` says that the server rejected a larger
     `max_model_len`. Otherwise raise `error`. Raises the same errors as `load`."""
     from vlmtui.worker.backends.served.engine import serve_and_connect
 

@@ -42,9 +42,10 @@ _CONFIG, _TOKENIZER = "config.json", "tokenizer_config.json"
 
 
 def write_legacy_copy(folder: Path, target: Path) -> Path:
-    """Write a copy of the bundled model for an older Transformers: two rewritten JSON files, and links to the others.
+    """Write a copy of the bundled model for an older Transformers: two JSON files are rewritten, all others are links.
 
-    Return `target`. Raises VlmtuiError."""
+    Return `target`. Raises VlmtuiError.
+    """
     target.mkdir(exist_ok=True)
     for file in folder.iterdir():
         if file.name not in (_CONFIG, _TOKENIZER) and not (target / file.name).exists():

@@ -156,7 +156,7 @@ class ForwardGate:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Mark the body as a forward pass. For the thread that runs the model."""
+        """Treat the `with` block as a forward pass. For the thread that runs the model."""
         self._enter()
         try:
             yield
@@ -173,7 +173,7 @@ class ForwardGate:
 
     @asynccontextmanager
     async def template(self) -> AsyncIterator[None]:
-        """Wait for the current forward pass, and delay the next pass until the body ends."""
+        """Wait for the current forward pass, and delay the next pass until the `with` block ends."""
         with self._changed:
             self._templates += 1
         try:

@@ -51,7 +51,8 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     revision: _Name | None = None
     """The commit or branch to load, if the spec has none."""
     enable_lora: bool = False
-    """Ignored, like the next two, which are accepted because vLLM needs them: Transformers takes any LoRA adapter."""
+    """Ignored, like the next two fields. They are accepted because vLLM needs them; Transformers takes any LoRA adapter
+    without them."""
     max_loras: int = 1
     max_lora_rank: int = 16
     raw_special_tokens: bool = True
@@ -428,7 +429,7 @@ def _without_sampling(model: Any) -> Any:
 
 _UNKNOWN_CONTEXT = 4096
 _UNLIMITED: dict[Modality, int] = {"image": 8, "video": 1}
-"""The most items where no record says how many."""
+"""The limits of items in a prompt if the engine arguments set none."""
 
 
 def read_engine_info(loaded: LoadedModel, spec: LoadSpec, arguments: Arguments) -> EngineInfo:

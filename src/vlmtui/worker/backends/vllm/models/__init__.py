@@ -1,4 +1,5 @@
-"""Model classes for architectures that vLLM has dropped or that fail in it, written against its public model interface.
+"""Model classes for architectures that vLLM has dropped or that fail in it, written against vLLM's public model
+interface.
 
 The TOML record of a model family names a class (`[[routes]] model_class = "module:Class"`), and the engine argument
 `model_class_overrides` makes vLLM use it. This module does not import vLLM.

@@ -1,8 +1,8 @@
 """openPangu-VL: vLLM 0.32's class requires FlashAttention, which no CPU has, and casts pixels to bfloat16 whatever the
 dtype of the weights.
 
-The check is needless: the class's layers call vLLM's `MMEncoderAttention`, which also runs on CPUs. The fault's report,
-not sent yet: docs/upstream/vllm-openpangu-vl.md. Check with vLLM 0.34 whether this class is still needed.
+FlashAttention is not needed: the class's layers call vLLM's `MMEncoderAttention`, which also runs on CPUs. The fault's
+report, not sent yet: docs/upstream/vllm-openpangu-vl.md. Check with vLLM 0.34 whether this class is still needed.
 """
 
 from __future__ import annotations
