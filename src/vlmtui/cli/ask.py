@@ -477,7 +477,7 @@ def _likelihood_json(score: LaneScore) -> dict[str, object]:
 
 
 def _export_suffix(name: str) -> str:
-    """Return the extension of an export file. Raises VlmtuiError(BAD_USAGE) for an unknown one."""
+    """Return the extension of an export file. Raises VlmtuiError(BAD_USAGE) for an unknown extension."""
     suffix = Path(name).suffix.lower()
     if suffix not in FORMATS:
         raise VlmtuiError(ErrorKind.BAD_USAGE, f"Can't tell the format of {name}: its name must end in {ENDINGS}.")

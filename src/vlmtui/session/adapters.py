@@ -60,7 +60,7 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_adapter(text: str) -> Adapter:
     """Return the adapter in the folder `text`, or the bundled model's adapter for `bundled:NAME`. Blocking. Raises
-    VlmtuiError if there is none, if it is no LoRA, or if its rank is too high."""
+    VlmtuiError if there is no adapter, if it is not a LoRA adapter, or if its rank is too high."""
     shipped = text.removeprefix(BUNDLED) if text.startswith(BUNDLED) else ""
     folder = bundled_model() / _ADAPTERS / Path(shipped).name if shipped else Path(text).expanduser().absolute()
     if not is_folder(folder):
@@ -77,7 +77,8 @@ def find_adapter(text: str) -> Adapter:
 
 
 def require_allowed(folder: str, allowed: str | None) -> None:
-    """Raise VlmtuiError if a document names an adapter's folder that is not in the user's `--adapter` (`allowed`)."""
+    """Raise VlmtuiError if an adapter's folder, which a document names, is neither bundled nor in `allowed`, the folder
+    that the user gave with --adapter."""
     path = Path(folder).expanduser().resolve()
     if path.is_relative_to(bundled_model()):
         return
@@ -109,8 +110,9 @@ def rank_for(adapters: Sequence[Adapter]) -> int:
 
 
 def adapters_near(adapter: str, model: str = "") -> list[Adapter]:
-    """Return the adapters in the subfolders of these folders, each once: the parent of the current adapter's folder
-    (`adapter`), the current folder, `adapters` and `loras` in it, and `adapters` in the model's. Blocking."""
+    """Return the adapters in the subfolders of these folders, each adapter once: the parent of the current adapter's
+    folder (`adapter`), the working directory, its `adapters` and `loras`, and `adapters` in the folder `model`.
+    Blocking."""
     here = Path.cwd()
     own = [Path(adapter).parent] if adapter else []
     beside = [Path(model) / _ADAPTERS] if Path(model).is_absolute() else []
@@ -128,13 +130,14 @@ def takes_adapter(spec: LoadSpec, adapter: Adapter) -> bool:
 
 
 def recorded_folder(folder: str) -> str:
-    """Return an adapter's folder for a document that may be shared, without the user's name: `~/…`."""
+    """Return an adapter's folder as a document records it: `~/…` in place of the home folder, since a document may be
+    shared and the path contains the user's name."""
     path = Path(folder)
     return f"~/{path.relative_to(Path.home())}" if folder and path.is_relative_to(Path.home()) else folder
 
 
 def with_adapters(model: Model, *adapters: Adapter) -> Model:
-    """Return the model with vLLM's arguments for these adapters."""
+    """Return the model with the engine arguments that vLLM needs for these adapters."""
     own = {"enable_lora": True, "max_lora_rank": rank_for(adapters), "max_loras": max(_SLOTS, len(adapters))}
     spec = msgspec.structs.replace(model.spec, engine_args={**model.spec.engine_args, **own})
     return msgspec.structs.replace(model, spec=spec)

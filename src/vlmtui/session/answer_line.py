@@ -14,8 +14,8 @@ _LATE_S = 1.0
 
 
 def answer_line(answer: Answer, marks: str = "") -> str:
-    """Return `42 tokens · 310 tok/s · TTFT 12 ms · stop <|im_end|> · prompt 29 (16 image)`, the sampling unless it was
-    greedy, and `marks`; empty while the answer is running."""
+    """Return `42 tokens · 310 tok/s · TTFT 12 ms · stop <|im_end|> · prompt 29 (16 image)`, then the sampling unless it
+    was greedy, then `marks`, a text of the caller; empty while the answer is running."""
     if answer.outcome is None:
         return ""
     tokens = answer.usage.completion_tokens

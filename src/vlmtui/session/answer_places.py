@@ -66,7 +66,8 @@ class ShownMedium(NamedTuple):
 
 
 def open_shown(shown: ShownMedium) -> Image:
-    """Return the pixels of an image, or of a video's frame at that moment; mode RGB. Blocking. Raises VlmtuiError."""
+    """Return the pixels of an image, or of the video's frame at `shown.second`; mode RGB. Blocking. Raises
+    VlmtuiError."""
     if shown.medium.modality != "video":
         return open_prepared(shown.medium.path)
     from PIL import Image
@@ -96,7 +97,7 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def image(self) -> Attachment:
-        """The image or video of marks without an image number."""
+        """The image or video on which marks without an image number lie."""
         return self.media[-1]
 
     def medium_of(self, at: int) -> ShownMedium:
@@ -116,7 +117,7 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scales(self) -> tuple[CoordinateScale, ...]:
-        """The conventions to try, the record's own first."""
+        """The coordinate scales to try, beginning with that of the family's record."""
         known = [scale for scale in get_args(CoordinateScale) if scale != "resized" or self.resized is not None]
         first = self.own.scale if self.own is not None and self.own.scale in known else None
         return tuple(sorted(known, key=lambda scale: scale != first))
@@ -138,7 +139,7 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def convention(self) -> str:
-        """`0 to 1000, x first, as the family's record says`."""
+        """The coordinate convention in words: `0 to 1000, x first (as the family's record says)`."""
         order = "y first" if self.grounding.order == "yx" else "x first"
         own = self.own
         if own is None:
@@ -227,10 +228,11 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def places_of(report: PromptReport, family: Family | None) -> AnswerPlaces:
-    """Find the boxes, points, polygons and times in a report's answer. `family`: of the model that answered.
+    """Find the boxes, points, polygons and times in a report's answer. `family`: the family of the model that answered.
 
-    They lie on the last image of the prompt unless the answer gives an image number; without images, on its last video.
-    Raises VlmtuiError if there are none."""
+    Boxes, points and polygons lie on the last image of the prompt unless the answer gives an image number; without
+    images, on its last video. Raises VlmtuiError if the answer has none of them, or the prompt has no image or
+    video."""
     media = tuple(item for item in report.attachments if item.modality == "image") or tuple(
         item for item in report.attachments if item.modality == "video"
     )
@@ -263,7 +265,8 @@ def places_of(report: PromptReport, family: Family | None) -> AnswerPlaces:
 def read_places(
     answer: str, media: tuple[Attachment, ...], grounding: Grounding, *, own: Grounding | None, resized: Size | None
 ) -> AnswerPlaces:
-    """Return the places of an answer by one convention. `own`, `resized`: as in `AnswerPlaces`."""
+    """Return the places in an answer, read by the coordinate convention `grounding`. `own`, `resized`: as in
+    `AnswerPlaces`."""
     found, timed = find_marks(answer, grounding), _times_of(answer, media[-1])
     return AnswerPlaces(
         answer=answer,

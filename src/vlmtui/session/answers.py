@@ -30,7 +30,7 @@ class _RunningAnswer:
 
 
 class LiveAnswers:
-    """The running answers. Each exchange that was begun gets an outcome."""
+    """The running answers. Each answer that is begun ends with an outcome."""
 
     def __init__(self, recorder: Recorder, notify: Callable[[ConversationEvent], None] = lambda event: None) -> None:
         self._recorder = recorder
@@ -49,8 +49,8 @@ class LiveAnswers:
         await self._run(self._send(engine, exchange))
 
     async def take_over(self, conversation: LiveConversation, exchange: Exchange) -> bool:
-        """Take over an interrupted answer of another process, for `resume` or `restore`. Return False if a third
-        process was first. Raises VlmtuiError."""
+        """Take over an answer that another process left interrupted; `resume` or `restore` then completes it. Return
+        False if a third process has taken it over already. Raises VlmtuiError."""
         turn, record = exchange.answer_id, exchange.record
         if turn is None or record is None or not await self._recorder.store.run(lambda store: store.take_over(turn)):
             return False
@@ -63,8 +63,8 @@ class LiveAnswers:
         return True
 
     async def resume(self, engine: Engine, exchange: Exchange) -> bool:
-        """Receive what the engine has kept of an answer after `take_over`. Return False, with the previous partial
-        answer restored, if the engine has less of it."""
+        """Receive the engine's copy of an answer, after `take_over`. If the engine has less text than was stored,
+        restore the stored answer and return False."""
         answer = exchange.answer
         await self._run(self._follow(engine, exchange, engine.resume(answer.request_id)))
         return exchange.answer is answer
@@ -147,7 +147,7 @@ class LiveAnswers:
                 self._end(engine, exchange)
 
     async def _interpret(self, engine: Engine, exchange: Exchange, event: EngineEvent) -> EngineEvent:
-        """Return Cancelled in place of a failure if this app stopped the engine."""
+        """Return the event; if it is a failure because this app stopped the engine, return Cancelled instead."""
         if isinstance(event, Cancelled):
             return self._with_cause(event)
         if not isinstance(event, Failed) or event.failure.kind is not ErrorKind.ENGINE_DIED:
@@ -193,7 +193,8 @@ class LiveAnswers:
 
 
 def _has_less(event: EngineEvent, answer: Answer, before: Answer) -> bool:
-    """Return whether the engine's copy of an answer ended with less text than there was before."""
+    """Return whether the engine's copy of an interrupted answer ended with `event` and has less text than `before`, the
+    stored copy."""
     if not isinstance(event, Failed):
         return False
     kind = event.failure.kind

@@ -49,7 +49,8 @@ class AsyncStore:
         return await asyncio.wrap_future(self._thread.submit(self._restore))
 
     def take_notice(self) -> str:
-        """Return a message for the user about the opening of the store, once; empty: none."""
+        """Return the store's message for the user, such as a warning from opening it, and forget it; empty if there is
+        none."""
         notice, self._notice = self._notice, ""
         return notice
 

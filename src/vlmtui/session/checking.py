@@ -119,8 +119,9 @@ MakeSides = Callable[[Sequence[CheckCase]], Awaitable[list[CheckedSide]]]
 async def run_cases(
     cases: Sequence[CheckCase], engines: Mapping[str, MakeSides], tolerance: Callable[[], Tolerance]
 ) -> list[CheckResult]:
-    """Run all cases on one engine after the other, and compare. Return the results by case, without those of the base
-    itself. `tolerance` is called after all engines have answered."""
+    """Run all cases on each engine in turn, and compare the results with the base. Return the comparisons by case; an
+    engine that is itself the base is not compared. `tolerance` returns the tolerance; it is called after all engines
+    have answered."""
     made: dict[str, list[CheckedSide]] = {}
     found = []
     for name, make in engines.items():
@@ -152,7 +153,8 @@ async def run_cases(
 
 
 def _base(recorded: CheckedSide | None, first: CheckedSide | None) -> CheckedSide | None:
-    """Return the record, with the first engine's values where it has none."""
+    """Return the base: the record, with the first engine's values for what it lacks; without a record, the first
+    engine's result."""
     if recorded is None or first is None:
         return recorded or first
     base = (
@@ -179,8 +181,9 @@ def canned_cases(
     *,
     usual: Sequence[str] = RECORDED,
 ) -> list[CheckCase]:
-    """Return the built-in test conversations of these names, with images that come with vlmtui, stored in `media`.
-    Without names: those of `usual` that the model's family accepts. Raises VlmtuiError for an unknown name."""
+    """Return the built-in test conversations of these names as cases, with images that come with vlmtui, stored in
+    `media`. Without names, return those of `usual` that the model's family accepts. Raises VlmtuiError for an unknown
+    name."""
     known = {one.name: one for one in canned_conversations(model.family)}
     found = []
     for name in names or usual:
@@ -203,14 +206,16 @@ def canned_cases(
 def question_case(
     family: Family, name: str, mode: PromptMode, question: str, images: Sequence[Path], folder: Path, media: Path
 ) -> CheckCase:
-    """Return a question about the user's images. `folder`: of the golden file to write. Raises VlmtuiError."""
+    """Return a question about the user's images as a case. `folder`: the folder of the golden file, which refers to the
+    images by relative paths. Raises VlmtuiError."""
     parts: tuple[Part, ...] = (*(Media(stage(path, media)) for path in images), Text(question))
     files = [os.path.relpath(path, folder) for path in images]
     return case_of(family, name, mode, (Turn("user", parts),), files)
 
 
 def copied_beside(path: Path, folder: Path) -> Path:
-    """Return a file's path for a golden file in `folder`, below which it is copied if necessary. Raises VlmtuiError."""
+    """Return the path of a file inside `folder`, the folder of a golden file; a file from elsewhere is first copied
+    there. Raises VlmtuiError."""
     if path.resolve().is_relative_to(folder.resolve()):
         return path
     data, target = read_whole(path, bytes_max=_COPY_BYTES_MAX), folder / path.name
@@ -224,7 +229,8 @@ def copied_beside(path: Path, folder: Path) -> Path:
 
 
 def golden_case(family: Family, golden: Golden, path: Path, media: Path) -> CheckCase:
-    """Return the case of a golden file. Raises VlmtuiError, also if one of its files has changed."""
+    """Return the case in a golden file. Raises VlmtuiError, also if an image or video has changed since it was
+    recorded."""
     staged = [_staged(one.file, path.parent, media) for one in golden.media]
     for medium, attachment in zip(golden.media, staged, strict=True):
         if attachment.sha256 != medium.sha256:
@@ -259,7 +265,8 @@ def read_comparison(path: Path) -> Comparison:
 
 
 def name_by_document(name: str) -> str:
-    """Return a document's name for its model. Raises VlmtuiError for a local folder, which no document may choose."""
+    """Return the model's name as a document gives it. Raises VlmtuiError if it is a local folder: a document must not
+    choose local files."""
     if Path(name).is_absolute() or name.startswith((".", "~")) or is_folder(Path(name)):
         message = f"Can't load the model in {one_line(name)}: a document must not choose local files."
         raise bad_input(message, hint=f"If it is yours, add --model {shlex.quote(one_line(name))}.")
@@ -267,7 +274,8 @@ def name_by_document(name: str) -> str:
 
 
 def stored_file(media: Path, item: MediaRecord) -> Path:
-    """Return an attachment's file in the media store, written there if the document contains it. Raises VlmtuiError."""
+    """Return an attachment's file in the media store. If the document contains the file's bytes, store them first.
+    Raises VlmtuiError."""
     content = item.content
     if content is not None:
         kept = store_medium(io.BytesIO(content), media, name=item.name)
@@ -348,10 +356,10 @@ def _staged(file: str, folder: Path, media: Path) -> Attachment:
 async def sides_by_engine(
     engine: Engine, cases: Sequence[CheckCase], folder: Path, *, is_asked: bool = True
 ) -> list[CheckedSide]:
-    """Return an engine's result for each case: prompt, processor outputs (written into `folder`, which is made private)
-    and answer, or the error. They run one after the other, since batching changes some engines' numbers.
+    """Return an engine's result for each case: prompt, processor outputs (written into `folder`, which gets mode 0700)
+    and answer, or the error. The cases run one after the other, since batching changes some engines' numbers.
 
-    With `is_asked` False, make only the prompts. Raises VlmtuiError if the engine can't do that."""
+    `is_asked` False: make only the prompts. Raises VlmtuiError if the engine can't make prompts without answers."""
     if not is_asked:
         require_capability(engine.info, "render_only")
     private = private_dir(folder)
@@ -434,7 +442,7 @@ def sides_by_processor(
 
 
 def _prompt_case(family: Family, case: CheckCase, name: str) -> PromptCase:
-    """Return a case as the model reader takes it."""
+    """Return a case in the form that the model reader (`ModelReader`) accepts."""
     images = sum(item.modality == "image" for item in all_attachments(case.turns))
     made: Prompt = case.request.prompt
     prompt = PromptCase(
@@ -462,8 +470,9 @@ def _prompt_case(family: Family, case: CheckCase, name: str) -> PromptCase:
 
 
 def changed_fingerprint(then: EngineFingerprint, now: EngineFingerprint) -> dict[str, tuple[object, object]]:
-    """Return the differences of two engine fingerprints, name → (then, now), without facts that were unknown then, and
-    engine arguments that only one kind of engine has; None: the engine's default."""
+    """Return how two engine fingerprints differ: name → (then, now). Facts that were unknown then are left out; between
+    two kinds of engines, so are engine arguments that only one fingerprint has. The value None is the engine's
+    default."""
     before, after = msgspec.to_builtins(then), msgspec.to_builtins(now)
     old, new = before.pop("engine_args"), after.pop("engine_args")
     pairs = {name: (before[name], after[name]) for name in before if before[name] and before[name] != after[name]}

@@ -233,7 +233,8 @@ class LoadedComparison(msgspec.Struct, frozen=True):
 
 
 def answer_of(side: Side) -> Answer:
-    """Return the answer of a document's side, with its prompt if the document has the prompt's tokens."""
+    """Return the answer of a side (a prompt and its answer) of a comparison document. The answer has its prompt if the
+    document has the prompt's tokens."""
     special = frozenset(side.special_token_ids)
     pairs = (
         *zip(side.prompt_token_ids, side.prompt_token_texts, strict=False),
@@ -275,7 +276,8 @@ class ComparedMessage:
 
     @classmethod
     def of(cls, conversation: Conversation) -> ComparedMessage:
-        """Return the draft; if it is empty, the last message. Raises VlmtuiError if neither can be sent now."""
+        """Return the message to compare: the draft; if it is empty, the last sent message. Raises VlmtuiError if there
+        is neither, while an answer is running, and while a file is loading."""
         conversation.require_rest()
         draft = conversation.draft
         if draft.pending:
@@ -293,7 +295,8 @@ class ComparedMessage:
         return tuple(self.conversation.turns_until(self.exchange))
 
     def sent(self, exchange: Exchange) -> InFlightRequest:
-        """Note that the draft was sent as this exchange. Return its request, for a lane that follows it."""
+        """Note that the draft was sent, and became this exchange. Return the exchange's request, so that a lane can
+        follow it."""
         assert exchange.request is not None
         self.exchange = exchange
         answers = self.conversation.answers
@@ -305,7 +308,8 @@ class ComparedMessage:
         )
 
     async def adopt(self, lane: Lane, model: Model) -> None:
-        """Add a lane's answer to the answers of the sent message, and show it. Raises VlmtuiError."""
+        """Add a lane's answer to the conversation as another answer to the sent message, and show it. Raises
+        VlmtuiError."""
         if self.exchange is None or lane.is_running or not lane.answer.text:
             raise bad_input("There is no answer to use yet.")
         lane.answer.read_by(tags_of(model.family))
@@ -335,7 +339,8 @@ class ComparedMessage:
 
 @dataclass(eq=False, slots=True)
 class ComparedSide:
-    """A prompt (`chat` or `raw`) and, once sent, its lane."""
+    """A side of the comparison: a prompt (`chat` or `raw`) and, once the prompt was sent, its lane
+    (`vlmtui.session.lanes`)."""
 
     mode: PromptMode
     lane: Lane | None = None
@@ -358,7 +363,7 @@ class ComparedSide:
         return (self.answer.prompt if self.answer else None) or self.rendered
 
     def recorded(self) -> Side:
-        """Return the side for a document."""
+        """Return the side in the form of a comparison document."""
         request = self.lane.request.prompt if self.lane else self.rendered_from
         return recorded_side(self.mode, self.answer, self.prompt, request=request)
 
@@ -405,8 +410,8 @@ class PromptComparison:
     def of(
         cls, message: ComparedMessage, draft: RawDraft, engines: AppEngines, families: tuple[Family, ...]
     ) -> PromptComparison:
-        """Return the comparison of a message. Raises VlmtuiError if no engine is loaded, or if the engine does not
-        accept raw prompts, with media if the message has attachments."""
+        """Return the comparison of a message. Raises VlmtuiError if no engine is loaded, if the engine does not accept
+        raw prompts, or if it does not accept media in raw prompts and the message has attachments."""
         info, family = engines.require_info(), engines.require_model().family
         require_capability(info, "raw_prompts")
         if all_attachments(message.turns):
@@ -481,8 +486,9 @@ class PromptComparison:
         return await self._render(engine, self.raw, self.raw_prompt())
 
     async def template_text(self, engine: Callable[[], Engine]) -> tuple[str, str]:
-        """Return the editor's initial text, and its origin (`TEMPLATE`). `engine` returns the engine that renders it if
-        the record uses the model's own template. Raises VlmtuiError."""
+        """Return the editor's initial text, and its origin (`TEMPLATE`): the raw prompt that the family's record makes.
+        If the record uses the model's own template, the engine that `engine` returns renders the text. Raises
+        VlmtuiError."""
         prompt = self.template_prompt()
         if isinstance(prompt, RawPrompt):
             return prompt.text, TEMPLATE
@@ -527,8 +533,8 @@ class PromptComparison:
         return findings
 
     def prepare(self) -> list[Finding]:
-        """Check both prompts and draw a seed if the sampling needs one. Return the raw prompt's problems. Raises
-        VlmtuiError; nothing has changed then."""
+        """Check both prompts, and draw a seed if the sampling needs one. Return the raw prompt's problems. Raises
+        VlmtuiError, and then changes nothing."""
         if self.is_running:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "Both answers are still running.", remedy=Remedy.STOP_COMPARISON)
         findings = self.require_sendable()
@@ -538,11 +544,12 @@ class PromptComparison:
 
     @property
     def alternatives(self) -> int | None:
-        """The request's `logprobs`; None: no log-probabilities."""
+        """The number of log-probabilities to request per token; None: none."""
         return ALTERNATIVES if self.logprobs else None
 
     def begin(self, engine: Engine, in_flight: InFlightRequest | None = None) -> None:
-        """Create new lanes for both sides. `in_flight`: the chat side's request if the conversation sends it."""
+        """Create new lanes for both sides. `in_flight`: the conversation's request for the chat side, if there is one;
+        the lane of that side follows it."""
         raw = self._spec("raw", self._request(self.raw_prompt()))
         chat = in_flight.request if in_flight is not None else self._request(self.chat_prompt())
         self.chat.lane, self.raw.lane = Lane(self._spec("chat", chat), engine, in_flight), Lane(raw, engine)

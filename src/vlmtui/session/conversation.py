@@ -75,7 +75,7 @@ class MessageQueue:
 
     @property
     def editing(self) -> Exchange | None:
-        """The exchange that the first message replaces."""
+        """The exchange whose message the first queued message replaces; None if it replaces none."""
         return self.messages[0].editing if self.messages else None
 
     def add(self, draft: Draft, editing: Exchange | None) -> None:
@@ -83,14 +83,15 @@ class MessageQueue:
         self.messages.append(QueuedMessage(StoredDraft(text=draft.text, attachments=draft.numbered), editing))
 
     def take_all(self, draft: Draft) -> Exchange | None:
-        """Move all messages to the start of a draft. Return the exchange that the first one replaces."""
+        """Move all queued messages to the start of a draft. Return the exchange whose message the first one replaces,
+        if any."""
         editing, merged = self.editing, self._with(draft, draft.text)
         self.messages.clear()
         draft.put(merged.text, merged.attachments)
         return editing
 
     def with_draft(self, draft: Draft) -> StoredDraft:
-        """Return all messages and the draft as stored, joined by blank lines."""
+        """Return the queued messages and the draft in the form that is stored: one draft, joined by blank lines."""
         return self._with(draft, draft.text_to_store)
 
     def _with(self, draft: Draft, text: str) -> StoredDraft:
@@ -164,7 +165,8 @@ class Conversation:
         return self._turns_to(self.draft, self.editing)
 
     def preview(self, family: Family) -> GenerateRequest:
-        """Return the request that `begin` would send now. Raises VlmtuiError if the family does not accept it."""
+        """Return the request that `begin` would send now. Raises VlmtuiError if the family does not accept the
+        request."""
         return make_request(family, self.turns_until(), self.settings.sampling)
 
     # -- sending
@@ -173,7 +175,7 @@ class Conversation:
         self, model: Model, info: EngineInfo | None = None, *, seed: int | None = None, logprobs: int | None = None
     ) -> Exchange:
         """Move the draft into a new exchange with a request, which `LiveAnswers.answer` then stores and sends. `seed`
-        and `logprobs` apply to this request only. Raises VlmtuiError; nothing has changed then."""
+        and `logprobs` apply to this request only. Raises VlmtuiError, and then changes nothing."""
         turns = self.turns_until()
         made = self._generation(turns, model, info, seed=seed, logprobs=logprobs)
         exchange = self._add(turns[-1], made, instead_of=self.editing)
@@ -204,7 +206,7 @@ class Conversation:
 
     def answer_again(self, model: Model, info: EngineInfo | None = None, of: Exchange | None = None) -> Exchange:
         """Begin another answer to an exchange of the branch, by default the last; later exchanges leave the branch.
-        Raises VlmtuiError if there is none, or while an answer is running."""
+        Raises VlmtuiError if there is no exchange, or while an answer is running."""
         exchange = of or self.last
         if exchange is None or self.running is not None or exchange not in self.branch.all:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "There is no finished answer to replace.")
@@ -222,8 +224,8 @@ class Conversation:
         await self.recorder.flush()
 
     async def fork(self, turn: Turn, made: Generation, *, instead_of: Exchange | None = None) -> Exchange:
-        """Append a turn that has its answer: in place of the draft, or of a message (`instead_of`) on a new branch.
-        Raises VlmtuiError."""
+        """Append a message that already has its answer. It takes the place of the draft; with `instead_of`, it takes
+        the place of that exchange's message, on a new branch. Raises VlmtuiError."""
         if instead_of is None:
             self.require_rest()
             exchange = self._add(turn, made, instead_of=self.editing)
@@ -275,16 +277,16 @@ class Conversation:
         self.on_opened()
 
     async def step(self, by: int) -> bool:
-        """Show the next (-1: previous) answer of the last exchange with branches, or its next message if there is no
-        further answer. Return False if there is neither."""
+        """Show the next branch (`by` -1: the previous) of the last exchange with branches: its next answer; if there is
+        none, its next message. Return False if there is neither."""
         sibling = self.branch.sibling_beside(by)
         if sibling is not None:
             await self.show_sibling(sibling)
         return sibling is not None
 
     async def show_branch(self, number: int) -> None:
-        """Show answer `number` of the last exchange with branches; if it has only one answer, message `number`. Raises
-        VlmtuiError if there is none."""
+        """Show answer `number` (from 1) of the last exchange with branches; if its message has only one answer, show
+        message `number` instead. Raises VlmtuiError if there is no such branch."""
         await self.show_sibling(self.branch.sibling(number))
 
     def leave_out_oldest(self) -> Exchange | None:
@@ -389,7 +391,7 @@ class Conversation:
         return record
 
     async def show_sibling(self, sibling: Sibling) -> None:
-        """Show the branch of a turn. Raises VlmtuiError while an answer is running."""
+        """Show the branch that this sibling belongs to. Raises VlmtuiError while an answer is running."""
         self.require_rest()
         if not await self.recorder.flush() and self.recorder.is_waiting(self.live):
             raise bad_input("Can't switch branches: the newest turns are not saved yet.")
@@ -415,7 +417,7 @@ class Head(NamedTuple):
 
 
 async def head_of(conversation: Conversation) -> Head:
-    """Return the stored title; without one, the first words of the first message."""
+    """Return the heading: the stored title, or else the first words of the first message."""
     exchanges = conversation.branch.all
     known = title_from_turn(exchanges[0].user) if exchanges else NEW
     identity = conversation.id

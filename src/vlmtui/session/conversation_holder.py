@@ -55,7 +55,7 @@ class ConversationHolder:
         paths: Paths,
         retry_s: float = 3.0,
     ) -> None:
-        """`retry_s`: seconds between attempts to write while the store fails. `close` closes the store."""
+        """`retry_s`: seconds between attempts to write while the store fails. `store` is closed by `close`."""
         self.teller = teller
         self.store = store
         self._settings = settings
@@ -88,7 +88,7 @@ class ConversationHolder:
         return self.chat
 
     def take_typed(self) -> None:
-        """Append `typed_ahead` to the draft."""
+        """Append `typed_ahead`, the text typed while a model was loading, to the draft."""
         if self.typed_ahead:
             chat = self.require_chat()
             gap = " " if chat.draft.text and not chat.draft.text[-1].isspace() else ""
@@ -131,8 +131,8 @@ class ConversationHolder:
             self.teller.tell(one_line(notice), seconds=60, severity="warning")
 
     async def settle(self, *, stops: bool) -> bool:
-        """Prepare to quit: stop (`stops`) or leave the running answer, and store everything. Return False if that
-        fails."""
+        """Prepare to quit: stop the running answer (`stops` False: let the engine continue it), and store everything.
+        Return False if something can't be stored."""
         self.take_typed()
         chat, recorder = self.chat, self._recorder
         if chat is None or recorder is None:

@@ -22,7 +22,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 class ConversationList:
-    """The list and its actions. Methods raise the store's VlmtuiError; the list is unchanged then."""
+    """The list and its actions. A method that raises the store's VlmtuiError leaves the list unchanged."""
 
     def __init__(self, store: AsyncStore, open_id: ConversationId | None = None) -> None:
         """`open_id`: the open conversation, which can't be deleted here."""
@@ -55,7 +55,7 @@ class ConversationList:
         await self.reload()
 
     async def delete(self, entry: ListEntry) -> None:
-        """Delete a conversation; `undo` restores it. Raises VlmtuiError for the open one."""
+        """Delete a conversation; `undo` restores it. Raises VlmtuiError for the open conversation."""
         if entry.id == self.open_id:
             raise bad_input("This conversation is open.", remedy=Remedy.START_CONVERSATION)
         await self._store.run(lambda store: store.delete(entry.id))
@@ -63,7 +63,8 @@ class ConversationList:
         await self.reload()
 
     async def undo(self) -> ConversationRecord:
-        """Restore the conversation deleted last in this list, or else in the store. Raises VlmtuiError."""
+        """Restore the conversation deleted last in this list; if none was deleted here, the one deleted last in the
+        store. Raises VlmtuiError."""
         if not self.deleted:
             last = await undelete_last(self._store)
         else:
@@ -95,7 +96,7 @@ async def undelete_last(store: AsyncStore) -> ConversationRecord:
 
 
 def ago(then_ms: int, now_s: float | None = None) -> str:
-    """Format a time for people: `just now`, `5 min ago`, `3 h ago`, `yesterday`, `Tuesday`, `3 Mar`, `3 Mar 2024`. A
+    """Format a time for display: `just now`, `5 min ago`, `3 h ago`, `yesterday`, `Tuesday`, `3 Mar`, `3 Mar 2024`. A
     time in the future (the clock was set back) is given by its date."""
     now_s = time.time() if now_s is None else now_s
     then, now = local_time(then_ms), datetime.fromtimestamp(now_s)

@@ -43,7 +43,7 @@ class Cost(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """One line for people."""
+        """The cost for display: `This prompt takes 1,200 of 8,192 tokens (15%).`"""
         used = f"{self.prompt_tokens:,} of {self.context:,} tokens"
         if self.is_too_much:
             return f"Too long for the model: {used}."
@@ -62,7 +62,7 @@ class CostEstimate(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """One line for people."""
+        """The estimate as a sentence for display."""
         return f"{self.summary} (an estimate until the model is loaded)."
 
     @property
@@ -82,7 +82,7 @@ class Uncounted(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """One line for people."""
+        """The estimate, if there is one, and the reason, for display."""
         return self.why if self.estimate is None else f"{self.estimate.summary} (an estimate). {self.why}"
 
 
@@ -95,7 +95,8 @@ def tokens_before_attaching(
 
 
 def cost_of(ready: PromptReady, message: list[DraftToken], context: int) -> Cost:
-    """Return the cost of a rendered prompt. `message`: the draft's tokens, the last in the prompt."""
+    """Return the cost of a rendered prompt. `message`: the tokens of the draft, such as `[Image #1]`; their attachments
+    are the last in the prompt. `context`: the engine's context length in tokens."""
     tokens: dict[int, int] = {}
     for modality in get_args(Modality):
         numbers = [token.number for token in message if token.attachment and token.attachment.modality == modality]
@@ -111,7 +112,8 @@ Outcome = Cost | CostEstimate | Uncounted | VlmtuiError | None
 
 
 async def draft_cost(chat: Conversation, controller: AppEngines) -> Outcome:
-    """Return the draft's cost; None while an answer is running, and for a short text."""
+    """Return the draft's cost, an estimate, or the error. None while an answer is running, and for a draft without
+    attachments that is shorter than `_LONG_TEXT` characters."""
     draft, engine, info = chat.draft, controller.engine, controller.info
     if chat.running is not None or not (draft.attachments or len(draft.words) >= _LONG_TEXT):
         return None
@@ -128,7 +130,8 @@ async def draft_cost(chat: Conversation, controller: AppEngines) -> Outcome:
 
 
 def draft_estimate(chat: Conversation, controller: AppEngines) -> CostEstimate | None:
-    """Estimate the tokens of the draft's attachments from the record; None if none can be estimated."""
+    """Estimate the tokens of the draft's attachments from the family's record; None if no attachment can be
+    estimated."""
     if (model := controller.model) is None:
         return None
     items = chat.draft.numbered

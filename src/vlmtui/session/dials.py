@@ -1,4 +1,5 @@
-"""Sets parameters of an answer by name: of sampling, further ones of vLLM (dials), and the processor's arguments."""
+"""Sets the parameters of an answer by name: sampling parameters, and dials (`vlmtui.domain.dials`), such as stop
+strings, structured output and the processor's arguments."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ UNCHECKED = "This engine does not tell its chat template: the variable is sent, 
 def with_setting(
     sampling: Sampling, text: str, family: Family | None = None, variables: TemplateVariables | None = None
 ) -> Sampling:
-    """Return the sampling with `NAME VALUE` or `NAME=VALUE` applied. `variables`: those that the chat template reads;
-    None: unknown. Raises VlmtuiError as `with_parameter` and `check_variables` do."""
+    """Return the sampling with `NAME VALUE` or `NAME=VALUE` applied. `variables`: the variables that the chat template
+    reads; None: unknown. Raises VlmtuiError as `with_parameter` and `check_variables` do."""
     match = re.fullmatch(r"([\w.-]+)\s*[=\s]\s*(.+)", text.strip(), re.DOTALL)
     if match is None:
         raise bad_input("/set takes a name and a value.", hint=f"Names: {_names(family)}; `default` unsets one.")
@@ -108,13 +109,14 @@ def with_default_parameters(sampling: Sampling, family: Family | None, defaults:
 
 
 def with_family_defaults(sampling: Sampling, family: Family, defaults: Mapping[str, object]) -> Sampling:
-    """Return the sampling with only the defaults for the family's processor and template; values already set stay."""
+    """Return the sampling with only those defaults added that concern the family's processor and chat template. Values
+    already set stay."""
     wanted = {name: value for name, value in defaults.items() if name in _REASONING or name not in DIALS}
     return with_default_parameters(sampling, family, wanted)
 
 
 def processor_arguments(sampling: Sampling, engine_args: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments for the model's processor: those of the engine, overridden by those of the sampling."""
+    """Return the arguments for the model's processor: the engine's, overridden by the sampling's."""
     own = engine_args.get(PROCESSOR)
     return {**(own if isinstance(own, dict) else {}), **_table(sampling, PROCESSOR)}
 
@@ -145,7 +147,7 @@ def with_variables(sampling: Sampling, variables: Mapping[str, object]) -> Sampl
 
 
 def named_variables(family: Family | None) -> set[str]:
-    """Return the variables that the dials of reasoning set."""
+    """Return the names of the template variables that `thinking`, `effort` and `thinking_budget` set in this family."""
     thinking = _thinking(family)
     return {name for name in (thinking.switch, thinking.effort, thinking.budget) if name}
 
@@ -193,7 +195,8 @@ def typed_parameters(sampling: Sampling, family: Family | None) -> dict[str, str
 
 
 def _reasons(family: Family, dial: str) -> bool:
-    """Return True if the record has `[thinking]`, with what this dial sets."""
+    """Return True if the family's record has `[thinking]`, and the dial (`thinking`, `effort` or `thinking_budget`)
+    works with it."""
     return family.thinking is not None and _has(dial, family.thinking)
 
 
@@ -202,13 +205,15 @@ def _thinking(family: Family | None) -> Thinking:
 
 
 def _has(dial: str, thinking: Thinking) -> bool:
-    """Return True if the family has what this dial of reasoning sets."""
+    """Return True if the record names the template variable that the dial `thinking` or `effort` sets; True for other
+    dials."""
     return bool({"thinking": thinking.switch, "effort": thinking.effort}.get(dial, True))
 
 
 def _told(dial: str, family: Family | None) -> str:
-    """Return the dial that sets the family's own variable for the dials of reasoning; any other dial unchanged. Raises
-    VlmtuiError(UNSUPPORTED) if the family has none."""
+    """Return the dial `template.NAME` for `thinking`, `effort` or `thinking_budget`, if the family's chat template has
+    a variable NAME for it; otherwise the dial itself. Raises VlmtuiError(UNSUPPORTED) if `thinking` or `effort` has no
+    variable."""
     thinking = _thinking(family)
     if not _has(dial, thinking):
         what = "its reasoning can't be switched" if dial == "thinking" else "its reasoning has no levels of effort"
@@ -257,7 +262,8 @@ def _with_value(sampling: Sampling, dial: str, value: object) -> Sampling:
 
 
 def _entry(dial: str) -> tuple[str, str] | None:
-    """Return the table of `Sampling.extra` and the name in it that a dial sets; None for a dial without a table."""
+    """Return where a dial is in `Sampling.extra`: the name of a table, and the name in that table. None if the dial is
+    in no table."""
     if (argument := processor_argument(dial)) is not None:
         return PROCESSOR, argument
     variable = template_variable(dial)
@@ -278,7 +284,7 @@ def _unset(sampling: Sampling, dial: str) -> Sampling:
 
 
 def _with_extra(sampling: Sampling, name: str, value: object) -> Sampling:
-    """Set an entry of `Sampling.extra`; `{}` removes it."""
+    """Return the sampling with this entry of `Sampling.extra`; the value `{}` removes the entry."""
     extra = {key: one for key, one in sampling.extra.items() if key != name}
     if value != {}:
         extra[name] = value

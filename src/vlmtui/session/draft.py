@@ -102,7 +102,7 @@ class Draft:
 
     @property
     def outside(self) -> list[int]:
-        """The offsets of the characters of `words`."""
+        """The offsets in `text` of each character of `words`."""
         inside = {offset for token in self.tokens for offset in range(token.start, token.end)} | {*range(*self._gap)}
         return [offset for offset in range(len(self.text)) if offset not in inside]
 
@@ -137,7 +137,7 @@ class Draft:
         return end
 
     def only_tokens(self) -> str:
-        """The tokens without the text."""
+        """The text reduced to its tokens."""
         return "".join(self.text[token.start : token.end] for token in self.tokens)
 
     def next_number(self, above: int = 0) -> int:
@@ -214,7 +214,8 @@ class Draft:
         self._known = {}
 
     def _texts_of(self, number: int) -> tuple[str, ...]:
-        """Return the token texts of a number. Undo may restore the text from before its type was known."""
+        """Return the tokens that may stand for a number. After an undo, this may be the token from before the file's
+        type was known: `[File #1]`."""
         if number in self._known:
             return token_text(number, self._known[number]), token_text(number)
         return (token_text(number),) if number in self._pending else ()

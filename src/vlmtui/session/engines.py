@@ -1,4 +1,5 @@
-"""The app's engines: loads, watches and stops the current one and those that stay loaded in addition."""
+"""The app's engines: loads, watches and stops the current engine, and the engines that stay loaded in addition to
+it."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def is_remote(model: Model) -> bool:
 
 
 async def release(engine: Engine, *, hung: bool) -> None:
-    """Stop an engine; if other clients use it and it does not hang, only disconnect."""
+    """Stop an engine. If other clients use it, only disconnect, unless it hangs."""
     shared = False
     if not hung:
         with suppress(VlmtuiError):
@@ -172,8 +173,9 @@ async def _stopped(opening: asyncio.Task[Engine] | None, engine: Engine | None, 
 
 
 class AppEngines:
-    """Owns all engines of the app: the current one, which answers; the former one while another model loads in its
-    place; and those loaded beside it (in addition). `state`, `model`, `engine` and so on are the current one's."""
+    """Owns all engines of the app: the current engine, which answers; the former engine, while another model loads in
+    its place; and the engines that are loaded beside it, that is, in addition. `state`, `model`, `engine` and so on are
+    those of the current engine."""
 
     on_ready: Callable[[Model], None] = staticmethod(lambda model: None)
     """Called when the current model is ready, before `on_change`."""
@@ -306,8 +308,8 @@ class AppEngines:
         """Make `model` the current one, loading it if necessary. Return True once it is READY: then run `watch`. Return
         False if that failed, or if another model was chosen meanwhile. Run it in a task.
 
-        keep_former: keep the loaded model until then, for `go_back`; otherwise a model on this machine first stops the
-        others on it."""
+        keep_former: keep the loaded model until the new one is ready, so that `go_back` can return to it. Without it, a
+        model that loads on this machine first stops the other models there."""
         if (loaded := self._find_beside(model)) is not None:
             self._make_current(loaded)
             return True
@@ -449,7 +451,7 @@ class AppEngines:
         self.log.clear()
 
     def _leave(self, left: AppEngine, loading: AppEngine, *, keep_former: bool) -> None:
-        """Keep the engine `left` as the former one, or start stopping it."""
+        """Keep the engine `left`, which was the current one, as the former engine, or start stopping it."""
         is_other = left.model.spec != loading.model.spec
         if is_other and left.state is EngineState.READY:
             self._former = left
@@ -469,8 +471,8 @@ class AppEngines:
                 self._start_stopping(former)
 
     def _make_current(self, app_engine: AppEngine) -> None:
-        """Make an engine that is beside the current one the current one. The previous one stays beside it if it is
-        ready."""
+        """Make an engine from beside the current engine the current engine. The previous engine stays beside it if it
+        is ready; otherwise it is stopped."""
         self._forget(app_engine)
         left, former = self._current, self._former
         self._former = None
@@ -526,7 +528,7 @@ class AppEngines:
 
 
 def engine_died() -> VlmtuiError:
-    """Return the error for a request without an engine."""
+    """Return the error for a request while no engine is running."""
     message = "The engine is not running."
     return VlmtuiError(ErrorKind.ENGINE_DIED, message, remedy=Remedy.RESTART_ENGINE)
 

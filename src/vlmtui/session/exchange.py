@@ -59,7 +59,7 @@ class Exchange:
         return self.answer.outcome is None
 
     def needed(self, info: EngineInfo | None) -> bool:
-        """Return whether the answer is running, or this engine died during it."""
+        """Return whether the answer depends on the engine with `info`: it is running, or this engine died during it."""
         failure = self.answer.failure
         return self.is_running or (self.info is info and failure is not None and failure.kind is ErrorKind.ENGINE_DIED)
 
@@ -110,8 +110,8 @@ def attachments_named(exchange: Exchange) -> str:
 
 
 def exchanges_of(turns: Iterable[StoredTurn], above: Exchange | None = None) -> Iterator[Exchange]:
-    """Convert stored turns to exchanges; the first one follows `above`. System turns are skipped. An answer without a
-    question, as in an imported conversation, gets an empty question."""
+    """Convert stored turns to exchanges. `above`: the exchange before the first of them. System turns are skipped. An
+    answer without a question, as in an imported conversation, gets an empty question."""
     waiting: StoredTurn | None = None
     for turn in turns:
         if turn.role == "assistant":
@@ -254,7 +254,7 @@ class Subscribers:
 
 
 class Sibling(msgspec.Struct, frozen=True):
-    """Identifies a turn: sibling `number`, from 1, of turn `of`."""
+    """Names a turn by its position: `number`, from 1, among the siblings of the turn `of`."""
 
     of: TurnId
     number: int
@@ -273,7 +273,7 @@ class Branch:
 
     @property
     def older(self) -> int:
-        """The number of exchanges before the newest."""
+        """The number of exchanges before those in `newest`."""
         return len(self._older)
 
     @property
@@ -290,15 +290,16 @@ class Branch:
         return next((exchange for exchange in reversed(self.all) if exchange.branches()), None)
 
     def sibling_beside(self, by: int) -> Sibling | None:
-        """Return the sibling `by` positions further of the last exchange with siblings, answers first; None: there is
-        none."""
+        """Return the sibling `by` positions after the one on screen, in the last exchange with siblings: an answer if
+        possible, else a message. None if there is none."""
         exchange = self.branching
         places = _places(exchange) if exchange is not None else []
         found = ((turn, place.position + by, place.count) for turn, place in places)
         return next((Sibling(turn, at) for turn, at, count in found if turn is not None and 1 <= at <= count), None)
 
     def sibling(self, number: int) -> Sibling:
-        """Return answer `number` (else message `number`) of the last exchange with siblings. Raises VlmtuiError."""
+        """Return answer `number` of the last exchange with siblings; if that has only one answer, return message
+        `number`. Raises VlmtuiError if there is none."""
         exchange = self.branching
         if exchange is None:
             raise bad_input("The conversation has no branches.", remedy=Remedy.MAKE_BRANCH)
@@ -334,8 +335,9 @@ class Branch:
         return next((exchange for exchange in self.all if exchange.answer_id == answer), None)
 
     def end_at(self, exchange: Exchange) -> Exchange:
-        """Remove all exchanges after this one. Return the last: a copy if others followed, since those still refer to
-        the original. Raises VlmtuiError if it is not stored."""
+        """Make an exchange the last of the branch, and return it. If others followed, the returned exchange is a copy,
+        since those still refer to the original. Raises VlmtuiError if others follow and the exchange is not stored
+        yet."""
         if exchange is self.last:
             return exchange
         if exchange.user_id is None:
@@ -353,7 +355,7 @@ class Branch:
 
 
 def _places(exchange: Exchange) -> list[tuple[TurnId | None, Siblings]]:
-    """Return the ids of the answer and the message with their positions among their siblings."""
+    """Return the answer and the message of an exchange, each as its turn's id and its position among its siblings."""
     return [(exchange.answer_id, exchange.answer_siblings), (exchange.user_id, exchange.user_siblings)]
 
 
@@ -364,8 +366,8 @@ def turns_until(above: Exchange | None, asked: Turn, system_prompt: str = "") ->
 
 
 def turns_as_sent(exchange: Exchange, system_prompt: str, sent: Sequence[str]) -> list[Turn]:
-    """Return the turns that led to an existing answer. `sent`: the SHA-256 of the attachments in its prompt, in order;
-    others are left out, whatever the user changed since."""
+    """Return the turns that led to an existing answer. `sent`: the SHA-256 of each attachment in the answer's prompt,
+    in order; attachments that were not in that prompt are left out, even if later prompts include them."""
     waiting = list(sent)
 
     def user_of(one: Exchange) -> Turn:

@@ -69,7 +69,7 @@ _EXAMPLE = "For instance seed=1,2,3 or picture=sent,none,grey; further parameter
 
 
 class PictureChange(enum.StrEnum):
-    """A change of every image or video of the prompt. The values are the user's words."""
+    """A change of every image or video of the prompt. The values are the words that users type."""
 
     SENT = "sent"
     NONE = "none"
@@ -101,7 +101,8 @@ _WITHOUT = {
 
 
 def possible_changes(turns: Sequence[Turn]) -> list[PictureChange]:
-    """Return all changes that are possible for these turns, `SENT` first. Raises VlmtuiError without attachments."""
+    """Return the changes that can be made to the attachments of these turns. The first is `SENT`: no change. Raises
+    VlmtuiError without attachments."""
     items = all_attachments(turns)
     if not items:
         raise bad_input("There is no picture to leave out.", hint="Attach one, or ask about one that was sent.")
@@ -114,7 +115,8 @@ def possible_changes(turns: Sequence[Turn]) -> list[PictureChange]:
 
 
 def changed_pictures(changes: Sequence[Number | str], turns: Sequence[Turn], store: Path) -> PictureMap:
-    """Make the images for these changes (names, or the most pixels). Blocking. Raises VlmtuiError."""
+    """Make the images that these changes need. A change is a name, or the maximum number of pixels of each image.
+    Blocking. Raises VlmtuiError."""
     from vlmtui.media.changed_images import blurred_image, bounded_image, grey_image
 
     possible = possible_changes(turns)
@@ -139,7 +141,7 @@ def changed_pictures(changes: Sequence[Number | str], turns: Sequence[Turn], sto
 
 
 def with_pictures(turns: Sequence[Turn], change: PictureChange | int, made: PictureMap) -> tuple[Turn, ...]:
-    """Return the turns with every image changed. `made`: from `changed_pictures`."""
+    """Return the turns with every image changed. `made`: the result of `changed_pictures`."""
     if change is PictureChange.SENT:
         return tuple(turns)
 
@@ -213,8 +215,8 @@ def variants(
     pictures: PictureMap | None = None,
     family: Family | None = None,
 ) -> list[LaneVariant]:
-    """Return the plan's requests. `pictures`: from `changed_pictures`. `family`: names the template's variables that
-    `thinking` and `effort` set. Raises VlmtuiError if it has none."""
+    """Return the plan's requests. `pictures`: the result of `changed_pictures`. `family`: names the template variables
+    that `thinking` and `effort` set. Raises VlmtuiError if the family has no such variable."""
     base = msgspec.structs.replace(sampling, **plan.fixed)
     if plan.changes_prompt:
         base = with_seed(base)  # the same for all, so that only the prompt differs
@@ -250,7 +252,8 @@ def variants(
 
 
 def with_text(turn: Turn, text: str) -> Turn:
-    """Replace the text of a turn. Attachments keep their places; those between texts move to the front."""
+    """Return the turn with another text. Attachments keep their places if the turn has one text; otherwise they move to
+    the front."""
     texts = [part for part in turn.parts if isinstance(part, Text)]
     if len(texts) == 1:
         return Turn(turn.role, tuple(Text(text) if isinstance(part, Text) else part for part in turn.parts))
@@ -258,7 +261,7 @@ def with_text(turn: Turn, text: str) -> Turn:
 
 
 def with_system(turns: Sequence[Turn], text: str) -> tuple[Turn, ...]:
-    """Return the turns with another system prompt; without one if `text` is empty."""
+    """Return the turns with another system prompt, or with no system prompt if `text` is empty."""
     rest = [turn for turn in turns if turn.role != "system"]
     return (system_turn(text), *rest) if text else tuple(rest)
 
@@ -304,7 +307,8 @@ def parse_plan(text: str) -> Plan:
 
 
 def read_values(parameter: str, text: str) -> tuple[Number | str, ...]:
-    """Parse typed values, separated by commas or spaces; texts: by line breaks. Raises VlmtuiError."""
+    """Parse typed values: numbers separated by commas or spaces, engines by commas, texts by line breaks. Raises
+    VlmtuiError."""
     if parameter in _TEXTS:
         return tuple(line.strip() for line in text.splitlines() if line.strip())
     if parameter == ENGINE:
@@ -339,7 +343,7 @@ def _change(text: str) -> PictureChange:
 
 
 class FanOut:
-    """A plan's requests (lanes), sent together. Raises VlmtuiError if the family does not accept one."""
+    """A plan's requests (lanes), sent together. Raises VlmtuiError if the family does not accept a request."""
 
     def __init__(
         self,
@@ -417,7 +421,7 @@ class FanOut:
 
 
 def rendering_change(before: PromptReady, after: PromptReady) -> str:
-    """Return in words how another rendering of a message differs: the texts that are left out and added."""
+    """Return how two renderings of the same message differ, in words: the texts that the second leaves out and adds."""
     if before.token_ids == after.token_ids and before.prompt == after.prompt:
         return "same prompt: the variable changes nothing"
 
@@ -440,8 +444,8 @@ def rendering_change(before: PromptReady, after: PromptReady) -> str:
 
 
 async def choose_lane(fan_out: FanOut, chosen: int, message: ComparedMessage, model: Model) -> Exchange:
-    """Continue the conversation with lane `chosen`, and store it; lanes with the same turns become its other answers.
-    Raises VlmtuiError."""
+    """Continue the conversation with the answer of lane `chosen`, and store it. The answers of lanes with the same
+    turns become other answers to the same message. Raises VlmtuiError."""
     lane = fan_out.lanes[chosen]
     if lane.is_running or not lane.answer.text:
         raise bad_input("There is no answer to use.")
@@ -461,7 +465,8 @@ async def choose_lane(fan_out: FanOut, chosen: int, message: ComparedMessage, mo
 
 
 async def _first_answer(lane: Lane, message: ComparedMessage, made: Generation) -> Exchange:
-    """Add the answer to its exchange, or to a new one for a draft or another wording."""
+    """Add a lane's answer to the exchange of the sent message. If the message is still a draft, or the lane sent
+    another text, add a new exchange with this answer."""
     conversation, exchange, turn = message.conversation, message.exchange, lane.spec.turn
     assert turn is not None
     if exchange is None or turn != exchange.user:
@@ -513,8 +518,8 @@ def planned_specs(
     pictures: PictureMap | None = None,
     families: Mapping[str, Family] | None = None,
 ) -> list[LaneSpec]:
-    """Return a lane's spec for each request of a plan. `families`: by label, those of other models than the
-    conversation's. Raises VlmtuiError if a family does not accept a request."""
+    """Return the specs of the plan's lanes. `families`: by lane label, the families of lanes that ask another model
+    than the conversation's. Raises VlmtuiError if a family does not accept a request."""
     return [
         lane_spec(
             (families or {}).get(variant.label, family),
@@ -531,8 +536,8 @@ def planned_specs(
 
 
 def verdict(plan: Plan, scores: Sequence[LaneScore | None]) -> str:
-    """Return a sentence on whether the answer depends on the image or the adapter; empty if unknown. `scores`: None for
-    the request that gave the answer, which must be the unchanged one."""
+    """Return a sentence on whether the answer depends on the image or the adapter; empty if unknown. `scores`: a score
+    for each request; None for the request that gave the answer. That must be the request without any change."""
     if plan.parameter not in _UNCHANGED or None not in scores:
         return ""
     if plan.values[scores.index(None)] != _UNCHANGED[plan.parameter]:

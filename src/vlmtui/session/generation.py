@@ -57,7 +57,8 @@ class ThoughtMeter:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds since the first token; None before it, and for text that was generated earlier."""
+        """Seconds since the answer's first token; None before the first token, and for a stored answer, whose times are
+        unknown."""
         return None if self._began_s is None or not self.is_timed else time.monotonic() - self._began_s
 
     def take(self, text: str, token_ids: Sequence[int], vocabulary: Vocabulary) -> None:
@@ -75,7 +76,7 @@ class ThoughtMeter:
 
 
 def tokens_through(text: str, token_ids: Sequence[int], vocabulary: Vocabulary) -> int | None:
-    """Return the number of tokens through the first `text`; None if they do not contain it."""
+    """Return the number of tokens up to the end of the first `text` in them; None if the tokens do not contain it."""
     wanted, spelled = text.encode(), bytearray()
     ends: list[int] = []
     for token in token_ids:
@@ -140,13 +141,13 @@ class Answer:
                 return None
 
     def read_by(self, tags: ThinkingTags) -> None:
-        """Change the tags of the reasoning of a finished answer."""
+        """Split a finished answer into reasoning and answer by these tags from now on."""
         if tags != self.thought.tags:
             self.thought = ThoughtMeter(tags, is_timed=False)
             self.thought.take(self.text, self.token_ids, self.vocabulary)
 
     def parts(self, text: str) -> ThinkingParts:
-        """Split the answer's text so far into reasoning and answer. `text`: as shown."""
+        """Split `text` into reasoning and answer. `text`: the answer's text so far, perhaps changed for display."""
         tags = self.thought.tags
         is_open = self.prompt is not None and self.prompt.prompt.rstrip().endswith(tags.open.strip())
         return split_thinking(text, tags, over=self.outcome is not None, is_open=is_open)
@@ -227,7 +228,8 @@ def request_for(
 
 
 def _own_arguments(family: Family, prompt: Prompt, sampling: Sampling) -> dict[str, object]:
-    """Return the processor arguments of the model family's TOML record that the user has not set."""
+    """Return the processor arguments that the family's record sets for two or more images; those that the user has set
+    are left out."""
     if sum(item.modality == "image" for item in attachments_of(prompt)) < 2:
         return {}
     given = processor_arguments(sampling, {})
@@ -248,7 +250,8 @@ def with_family_tokens(family: Family, sampling: Sampling) -> Sampling:
 async def run_turn(
     engine: Engine, request: Request, answer: Answer | None = None
 ) -> AsyncGenerator[tuple[EngineEvent, Answer], None]:
-    """Send a request; yield each event with the answer updated by it. `answer`: the one to update; None: a new one."""
+    """Send a request. Yield each event, and the answer with the event added. `answer`: the answer to add events to;
+    None: a new answer."""
     answer = answer or Answer(request.request_id)
     async with aclosing(engine.generate(request)) as events:
         async for event in events:
@@ -270,7 +273,8 @@ async def whole_answer(engine: Engine, request: Request) -> Answer:
 
 
 async def check_end(answer: Answer, event: EngineEvent, sampling: Sampling) -> None:
-    """Before an answer takes its last event, check its structure if `sampling` requests one."""
+    """If the event finishes the answer and `sampling` requests a structure, check the answer against it. Call this
+    before the answer takes the event."""
     if isinstance(event, Finished) and structured_of(sampling):
         text = answer.parts(answer.text).answer
         answer.structure = await asyncio.to_thread(check_structure, sampling, text)

@@ -91,7 +91,8 @@ class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InFlightRequest(msgspec.Struct, frozen=True):
-    """A request that the conversation sends: a lane follows it, and the other lanes start with it."""
+    """A request that the conversation itself sends. A lane shows its answer; the other lanes start when this request is
+    being sent."""
 
     request: GenerateRequest
     answer: Answer
@@ -217,8 +218,8 @@ def lane_spec(
     logprobs: int | None = None,
     adapter: str = "",
 ) -> LaneSpec:
-    """Return the spec of a lane that answers these turns. `raw`: a prompt instead of the one made from the turns.
-    Raises VlmtuiError if the family does not accept the conversation."""
+    """Return the spec of a lane that answers these turns. `raw`: a raw prompt to send instead of the prompt made from
+    the turns. Raises VlmtuiError if the family does not accept the conversation."""
     if raw is not None:
         request = request_for(raw, family, sampling, logprobs=logprobs, adapter=adapter)
     else:
@@ -305,7 +306,7 @@ class TokenDrop(msgspec.Struct, frozen=True):
 
 
 class LaneScore(msgspec.Struct, frozen=True):
-    """How likely the base's answer is under a lane's prompt, compared with its own prompt."""
+    """How likely the base's answer is under a lane's prompt, relative to its likelihood under the base's own prompt."""
 
     log_ratio: float
     """The natural logarithm of the ratio, over the tokens that both prompts scored."""
@@ -394,7 +395,8 @@ def find_engine(
 ) -> Model:
     """Return the model behind an engine's name. Blocking: asks a server for its models. Raises VlmtuiError.
 
-    base: the model for the names `here`, `vllm` and `transformers`. loaded: the loaded models with their names."""
+    base: the model that the names `here`, `vllm` and `transformers` refer to. loaded: the loaded models, each with its
+    name."""
     head, *arguments = name.split()
     if head in servers or head.startswith(_ADDRESSES):
         from vlmtui.engine.remote_models import find_remote_model  # the HTTP client takes a while to import
@@ -459,8 +461,9 @@ async def answer_in_turns(
     *,
     names: Mapping[str, str] | None = None,
 ) -> None:
-    """Give each lane its model's engine and run all lanes: at once if memory allows, else loaded ones answer first and
-    then make room for the next. A lane whose engine can't be loaded fails.
+    """Give each lane its model's engine, and run all lanes. If memory does not allow all engines at once, the lanes of
+    loaded engines run first; then these engines are stopped, and the next is loaded. A lane whose engine can't be
+    loaded fails.
 
     Cancelling the caller cancels the requests. names: the engines' names by lane label; default: the labels."""
     for lane in lanes:
@@ -494,7 +497,8 @@ def _tell_waiting(lanes: Lanes, reason: str, on_change: OnChange) -> None:
 
 
 class LaneEngines:
-    """The engines of lanes, by label. `one_by_one`: load one on this machine only after stopping the others."""
+    """The engines of lanes, by label. `one_by_one`: before an engine is loaded on this machine, the others there are
+    stopped."""
 
     def __init__(
         self,
@@ -503,8 +507,8 @@ class LaneEngines:
         names: Mapping[str, str],
         on_unloaded: Callable[[Model], None],
     ) -> None:
-        """`names`: the engines' names, by label. `on_unloaded`: called at the end with the app's model if it was
-        stopped."""
+        """`names`: the engines' names, by lane label. `on_unloaded`: called at the end with the app's own model, if it
+        was stopped to make room."""
         self._names = names
         self._controller = controller
         self._on_unloaded = on_unloaded
@@ -556,7 +560,8 @@ async def engines_of(
     trust: TrustStore,
     on_unloaded: Callable[[Model], None],
 ) -> LaneEngines:
-    """Return the engines of lanes. `names`: by lane label. Raises VlmtuiError naming one that can't run here."""
+    """Return the engines of lanes. `names`: the engines' names, by lane label. Raises VlmtuiError with the name of an
+    engine that can't run here."""
     controller.require_engine()
     home, checks = controller.require_model(), LoadChecks(trust)
     loaded = [(name, model) for model in controller.models for name in names_of(model)]
@@ -576,7 +581,8 @@ async def engines_of(
 
 
 def _allowed(model: Model, checks: LoadChecks) -> Model:
-    """Return the model with permission for its own code. Raises VlmtuiError if it can't run here."""
+    """Return the model with the user's permission to run its own code, if that was given before. Raises VlmtuiError if
+    the model can't run here, or lacks a permission that it needs."""
     if error := model_closed(model.family, model.spec):
         raise error
     allowed = checks.allowed(model)

@@ -39,7 +39,8 @@ class LintReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lint_model(model: Model, reader: ModelReader, *, trust_remote_code: bool = False) -> LintReport:
-    """Check the model's own template; if it is not downloaded, the record's. Blocking. Raises VlmtuiError."""
+    """Check the model's own chat template and tokenizer; if the model is not downloaded, check the chat template in its
+    family's record. Blocking. Raises VlmtuiError."""
     family = model.family
     folder = model_folder(model.spec.model)
     own = None if folder is not None else record_templates(family)

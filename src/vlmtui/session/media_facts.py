@@ -21,7 +21,7 @@ _SHA_SHOWN = 16
 
 
 def media_facts(item: PromptMedia) -> list[tuple[str, str]]:
-    """Return facts as names and values. Hostile text."""
+    """Return facts about an attachment of a prompt, as names and values. Hostile text."""
     attachment = item.attachment
     rows = [("file", attachment.name)]
     if attachment.modality == "audio":

@@ -117,12 +117,13 @@ def model_choices(
     backends: Mapping[str, BackendChoice] | None = None,
     query: str = "",
 ) -> list[Choice]:
-    """Return the rows for a query, sorted: matching titles, then repositories, then architectures or modalities; within
-    these bundled, running, served, downloaded and other models; those that can't run here last.
+    """Return the rows of the list of models that match a query, sorted: rows whose title matches, then those whose
+    repository matches, then those whose architecture or modality matches. Within these: bundled, running, served,
+    downloaded, and other models; a model that can't run here comes after its equals.
 
-    A family has one row. Another of its models has its own row if it is running or downloaded, or if the query matches
-    it and not the default model. A query that is a local folder or a repository id has a row, too. backends: the kinds
-    of engines that the user chose, by model name."""
+    A family has one row, for its default model. Another model of the family has its own row if it is running or
+    downloaded, or if the query matches it and not the default model. A query that is a local folder or a repository id
+    also has a row. backends: by model name, the kind of engine that the user chose."""
     rows = _Rows(
         registry, {model.spec.model for model in downloaded}, [status.spec for status in running], current, query
     )
@@ -198,7 +199,7 @@ class _Rows:
             self.found.append(self._row(resolve(self._registry, self._query)))
 
     def by_backend(self, row: Choice, backends: Mapping[str, BackendChoice]) -> Choice:
-        """Return the row with the kind of engine that the user chose for it."""
+        """Return the row; if the user chose a kind of engine for its model, the row has that kind."""
         chosen = backends.get(row.model.spec.name)
         if chosen is None or row.server is not None:
             return row
@@ -207,7 +208,7 @@ class _Rows:
         return msgspec.structs.replace(row, model=model, running=running, current=current)
 
     def order(self, row: Choice) -> tuple[bool, ...]:
-        """Return the sort key of a row; False comes first."""
+        """Return the sort key of a row; False sorts before True."""
         title, name = row.title.casefold(), row.model.spec.name.casefold()
         return (
             not self._matches(title),
@@ -262,7 +263,8 @@ class LoadChecks:
         self._store = store
 
     def first(self, model: Model, machine: Machine | None, *, size_accepted: bool = False) -> LoadCheck | None:
-        """Return the next question; None if the model may be loaded. Without a machine, the size is not checked."""
+        """Return the next question; None if the model may be loaded. `machine` None: the model's size is not checked.
+        `size_accepted`: the user has accepted the size."""
         if model.spec.backend == REMOTE_BACKEND:
             return None  # nothing is loaded here
         if error := model_closed(model.family, model.spec):
@@ -283,7 +285,8 @@ class LoadChecks:
         return with_trust(model, code) if self._store.is_trusted(code) else model
 
     def remember(self, model: Model) -> None:
-        """Store the permission for the code at this revision. Raises VlmtuiError, also if the code has just changed."""
+        """Store the user's permission to run the model's own code at this revision. Raises VlmtuiError, also if the
+        code has just changed."""
         code = remote_code_of(model.spec.model)
         if with_trust(model, code) != model:
             raise bad_input(f"The code of {model.spec.name} has just changed.", hint="Choose the model again.")

@@ -154,7 +154,8 @@ def _arrangements(size: tuple[int, int], seen: Sequence[Image.Image]) -> Iterato
 
 
 def _wholes(size: tuple[int, int], seen: tuple[int, int]) -> list[Region]:
-    """Return the regions of a whole image: stretched, padded evenly or on one side, and cropped in the middle."""
+    """Return the regions that a seen image may show if it shows the whole image: stretched, padded on both sides or on
+    one side, or cropped to its middle."""
     scale_in = min(seen[0] / size[0], seen[1] / size[1])
     scale_over = max(seen[0] / size[0], seen[1] / size[1])
     wide, high = seen[0] / scale_in / size[0], seen[1] / scale_in / size[1]

@@ -59,7 +59,7 @@ class PendingAnswer:
     is_over: bool = False
 
     def forget_stored(self) -> None:
-        """Note that the store has lost it."""
+        """Forget the ids from the store, and what was stored: the store has lost the conversation."""
         self.id, self.pieces, self.has_prompt = None, 0, False
         exchange = self.exchange
         exchange.user_id = exchange.answer_id = None
@@ -67,7 +67,7 @@ class PendingAnswer:
 
     @property
     def is_dirty(self) -> bool:
-        """True if there is something to store."""
+        """True if a part of the answer is not stored yet."""
         answer = self.answer
         return not self.is_over and (
             self.id is None
@@ -121,7 +121,7 @@ class AnswerWrite(msgspec.Struct, frozen=True):
             )
 
     def _name(self, store: Store, conversation: ConversationId, title: str) -> None:
-        """Set the model, and the title if the conversation had none."""
+        """Set the conversation's model, and its title if it has none yet."""
         found = store.conversation(conversation)
         if not found.title:
             store.rename(conversation, title)
@@ -140,13 +140,14 @@ class WriteResult(msgspec.Struct, frozen=True):
 
 
 def title_from_turn(turn: Turn) -> str:
-    """Return the first words of a message, with attachments' names between them; without words, the names of all."""
+    """Return a title: the first words of a message, and the names of attachments between these words. A message without
+    words gets the names of all its attachments."""
     text = " ".join(map(one_line, _titled(turn).split())) or ", ".join(one_line(item.name) for item in turn.attachments)
     return text if len(text) <= TITLE_MAX else text[: TITLE_MAX - 1].rstrip() + "…"
 
 
 def _titled(turn: Turn) -> str:
-    """Return the text with the names of attachments after its first word."""
+    """Return the message's text, with the name of each attachment that comes after the first word."""
     text = ""
     for part in turn.parts:
         if isinstance(part, Text):
@@ -159,7 +160,8 @@ def _titled(turn: Turn) -> str:
 def write_draft(
     store: Store, *, conversation: ConversationId | None, model: str, draft: StoredDraft
 ) -> ConversationId | None:
-    """Store a draft; delete it if it is empty. Return its conversation; None if there is none."""
+    """Store a draft; delete it if it is empty. Return its conversation, which is created if necessary; None if an empty
+    draft leaves no conversation."""
     is_empty = not draft.text and not draft.attachments
     with store.together():
         if conversation is None:
@@ -260,7 +262,7 @@ class Recorder:
             self._timer = asyncio.get_running_loop().call_later(delay, self._write_soon)
 
     def save_draft(self, conversation: LiveConversation, draft: StoredDraft) -> None:
-        """Write a draft within a second if it has changed; an empty one deletes the stored one."""
+        """Write a draft within a second if it has changed; an empty draft deletes the stored draft."""
         if draft != conversation.draft:
             conversation.draft = self._drafts[conversation] = draft
             self.touch()
@@ -351,7 +353,7 @@ class Recorder:
             self.abandon(pending)
 
     async def _write_again(self, conversation: LiveConversation) -> None:
-        """Write a conversation that the store has lost as a new one, with all exchanges on screen."""
+        """Write a conversation that the store has lost as a new one, with all exchanges of its branch."""
         waiting = [pending for pending in self._pending if pending.conversation is conversation]
         again: list[PendingAnswer] = []
         for exchange in conversation.branch.all:
@@ -380,7 +382,8 @@ class Recorder:
             return False
 
     async def _write_left_out(self, exchange: Exchange) -> None:
-        """Store the flag. A turn that is not stored yet gets it when it is stored."""
+        """Store whether later prompts leave the exchange's attachments out. If its message is not stored yet, this is
+        stored with it."""
         turn, left_out = exchange.user_id, exchange.is_left_out
         if turn is not None:
             try:

@@ -32,7 +32,7 @@ class PromptHistory:
         return list(self._entries)
 
     def add(self, text: str) -> None:
-        """Add a sent message. If the file can't be written, it is remembered only in this session."""
+        """Add a sent message. If the file can't be written, the message is remembered only in this session."""
         self._place = len(self._entries)
         if not text.strip() or (self._entries and self._entries[-1] == text):
             return
@@ -47,7 +47,8 @@ class PromptHistory:
             return
 
     def older(self, current: str) -> str | None:
-        """Return the entry before the one shown; None at the oldest. `current`: the draft, for `newer`."""
+        """Return the message before the one shown; None at the oldest. `current`: the draft, to which `newer` returns
+        in the end."""
         if self._place == 0:
             return None
         if self._place == len(self._entries):
@@ -56,7 +57,8 @@ class PromptHistory:
         return self._entries[self._place]
 
     def newer(self) -> str | None:
-        """Return the entry after the one shown, finally the draft; None if the draft is shown."""
+        """Return the message after the one shown, and after the newest message the draft; None if the draft is
+        shown."""
         if self._place >= len(self._entries):
             return None
         self._place += 1

@@ -1,4 +1,4 @@
-"""Prompts and answers for the inspector, also of earlier answers."""
+"""The prompts and answers that the inspector shows, new or stored."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
         recipe: GenerationRecord | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> PromptReport:
-        """Return the report of an answer. `attachments`: of the prompt, if the request is unknown."""
+        """Return the report of an answer. `attachments`: the attachments of the prompt, for an answer without
+        `request`."""
         inspected = cls(
             title=title,
             prompt_text=recipe.prompt if recipe else "",
@@ -107,7 +108,7 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
         return self.info.spec.model if self.info else self.recipe.model if self.recipe else ""
 
     def with_answer(self, answer: Answer) -> PromptReport:
-        """Return a copy with another answer and its prompt, if it has one."""
+        """Return a copy with another answer, and with the prompt of that answer if it is known."""
         return msgspec.structs.replace(
             self,
             prompt=answer.prompt or self.prompt,
@@ -295,7 +296,8 @@ async def report_of(conversation: Conversation, exchange: Exchange, now: EngineI
 
 
 def made_here(known: PromptReport, family: Family | None) -> PromptReport:
-    """Return the report with `made_here` set, if the engine reported no prompt."""
+    """Return the report. If the engine reported no prompt, the field `made_here` is set to the prompt that the family's
+    record makes."""
     asked = known.request.prompt if known.request is not None else None
     if known.text or family is None or not isinstance(asked, ChatPrompt):
         return known
@@ -310,7 +312,7 @@ def made_here(known: PromptReport, family: Family | None) -> PromptReport:
 def request_again(
     conversation: Conversation, exchange: Exchange, known: PromptReport, family: Family
 ) -> GenerateRequest:
-    """Return a request that repeats a stored exchange's. Raises VlmtuiError."""
+    """Return a request that repeats the request of a stored exchange. Raises VlmtuiError."""
     record, sampling = known.recipe, known.sampling
     if record is None or sampling is None:
         raise bad_input("How this answer was generated is unknown.")
@@ -360,7 +362,7 @@ class PromptMedia(msgspec.Struct, frozen=True):
 
     @property
     def tokens(self) -> int | None:
-        """None if unknown."""
+        """The number of the prompt's tokens that belong to the attachment; None if unknown."""
         return sum(span.tokens for span in self.spans) if self.spans else None
 
 

@@ -64,8 +64,9 @@ class InterruptedAnswers:
         load: Callable[[Model], None],
         opens_another: bool = False,
     ) -> None:
-        """show: shows the conversation that was opened; True: it was open before, so its draft stays. load: loads a
-        model without asking. opens_another: the user named a conversation to continue, which stays on screen."""
+        """show: shows the conversation that was opened; its argument is True if the conversation was open before, so
+        that its draft stays. load: loads a model without asking. opens_another: the user named a conversation to
+        continue, so no other is opened."""
         self._holder = holder
         self._host = host
         self._registry = registry
@@ -80,8 +81,8 @@ class InterruptedAnswers:
         self._engine_change = asyncio.Event()
 
     async def bring_back(self) -> None:
-        """Complete the stored answers with the engines' and their files' events, then delete copies that are no longer
-        needed. Raises VlmtuiError."""
+        """Complete interrupted answers in the store with the events that engines, or the files of stopped engines,
+        have. Then delete copies that are no longer needed. Raises VlmtuiError."""
         host, store = self._host, self._holder.store
         for turn, title in await store.run(_interrupted):
             for _ in range(_LOOKS):
@@ -101,7 +102,8 @@ class InterruptedAnswers:
         return UnfetchedAnswer(turn, title, spec, tuple(events or ())) if spec is not None or events else None
 
     async def _complete(self, unfetched: UnfetchedAnswer) -> bool:
-        """Return False if the answer is no longer kept."""
+        """Complete an answer: on screen if its conversation may be opened, else only in the store. Return False if the
+        engine no longer keeps the answer."""
         if self._may_show(unfetched):
             return await self._show_and_resume(unfetched)
         answer = await self._fetch(unfetched)
@@ -110,7 +112,8 @@ class InterruptedAnswers:
         return answer is not None
 
     def _may_show(self, unfetched: UnfetchedAnswer) -> bool:
-        """Return whether the answer's conversation may be opened: the user has started no other."""
+        """Return whether the answer's conversation may be opened: the user has not turned to another conversation or
+        model."""
         chat, model = self._holder.chat, self._holder.engines.model
         if chat is not None and chat.running is not None:
             return False
@@ -184,7 +187,7 @@ class InterruptedAnswers:
 
 
 class UnfetchedAnswer(msgspec.Struct, frozen=True):
-    """An answer that an engine, or the file that it left, has more of than the store."""
+    """An answer that is incomplete in the store. A running engine, or the file of a stopped engine, has more of it."""
 
     turn: StoredTurn
     title: str
@@ -202,8 +205,8 @@ async def _loaded(engine: Engine) -> bool:
 
 
 def _interrupted(store: Store) -> list[tuple[StoredTurn, str]]:
-    """Mark answers of ended processes as interrupted. Return the newest that can be fetched, newest first, with their
-    conversations' titles."""
+    """Mark unfinished answers of ended processes as interrupted. Return the newest answers that can be fetched, newest
+    first, each with its conversation's title."""
     store.mark_interrupted()
     since = (time.time() - _ANSWERED_WITHIN_S) * 1000
     return [

@@ -1,8 +1,8 @@
 """Continues a stored conversation: reads it, and finds its model.
 
-Of what it says about its answers, only the fields of `StoredModel` and the sampling are used to load an engine: the
-conversation may be somebody else's. Everything else comes from the families' TOML records, `config.toml`, the command
-line and the user. See SECURITY.md."""
+The conversation may be somebody else's. So only the sampling and the fields of `StoredModel` are taken from it to load
+an engine. Everything else comes from the families' TOML records, `config.toml`, the command line and the user. See
+SECURITY.md."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class Generation(msgspec.Struct, frozen=True):
     """The sampling as set by the user, without the family's stop tokens; None: the conversation's."""
 
     def record(self, settings: ChatSettings) -> GenerationRecord:
-        """Return the record to store, without the prompt's text. `settings`: the conversation's."""
+        """Return the record of this generation to store, without the prompt's text. `settings`: the conversation's
+        settings."""
         model, info, prompt = self.model, self.info, self.request.prompt
         return GenerationRecord(
             model=model.spec.model,
@@ -77,7 +78,7 @@ class Generation(msgspec.Struct, frozen=True):
 
 
 def stored_model(spec: LoadSpec) -> StoredModel:
-    """Return the part of a spec that is stored: names, and a server's address."""
+    """Return the fields of a spec that are stored with an answer: names, and a server's address."""
     return StoredModel(
         name=spec.name,
         model=spec.model,
@@ -90,7 +91,7 @@ def stored_model(spec: LoadSpec) -> StoredModel:
 
 
 def is_of_engine(record: GenerationRecord, info: EngineInfo) -> bool:
-    """Return whether the engine is the same, loaded in the same way, as the one that gave the recorded answer."""
+    """Return whether the recorded answer came from the same engine as the one with `info`, loaded in the same way."""
     return (
         not record.imported
         and record.made_by == stored_model(info.spec)
@@ -117,12 +118,12 @@ class ResumePoint(msgspec.Struct, frozen=True):
 
     @property
     def names_a_model(self) -> bool:
-        """True if it names a model."""
+        """True if the stored conversation names a model."""
         return bool(self.model) or (self.record is not None and self.record.made_by is not None)
 
 
 def resume_point(store: Store, conversation: ConversationId) -> ResumePoint:
-    """Return the point at which to continue a conversation. Raises VlmtuiError if it does not exist."""
+    """Return a stored conversation as a `ResumePoint`. Raises VlmtuiError if the conversation does not exist."""
     found = store.conversation(conversation)
     records = [turn.generation for turn in store.turns(conversation, limit=4) if turn.generation is not None]
     record = records[-1] if records else None
@@ -132,7 +133,7 @@ def resume_point(store: Store, conversation: ConversationId) -> ResumePoint:
 def resumed_model(registry: Registry, servers: Mapping[str, EngineSettings], point: ResumePoint) -> Model:
     """Return the model that answered last, with this machine's own load options. Contacts no server, downloads nothing.
 
-    servers: those in `config.toml`, by name. Raises VlmtuiError if the model or its server is not known here."""
+    servers: the servers in `config.toml`, by name. Raises VlmtuiError if the model or its server is not known here."""
     stored = point.record.made_by if point.record is not None else None
     if stored is None:
         return _model_here(registry, point.model, is_imported=point.is_imported)
@@ -161,7 +162,8 @@ def stored_sampling(sampling: Sampling) -> Sampling:
 
 
 def not_used(record: GenerationRecord) -> str:
-    """Describe how an imported answer was made, and that this is not used here; empty for other answers."""
+    """Describe how an imported answer was generated, and which of its settings are not used on this machine; empty for
+    other answers."""
     made_by = record.made_by
     if not record.imported:
         return ""
@@ -177,7 +179,7 @@ def not_used(record: GenerationRecord) -> str:
 
 
 def _model_here(registry: Registry, name: str, choice: BackendChoice | None = None, *, is_imported: bool) -> Model:
-    """Return a model by its name. `is_imported`: the name comes from another machine: it never means a local folder,
+    """Return a model by its name. `is_imported`: the name comes from another machine, so it never means a local folder,
     and nothing is downloaded for it. Raises VlmtuiError."""
     if not is_imported:
         return resolve(registry, name, choice)
@@ -221,7 +223,8 @@ def load_conversation(store: Store, *, conversation: ConversationId) -> LoadedCo
 
 
 def _settings(turns: Sequence[StoredTurn]) -> ChatSettings | None:
-    """Return the settings of the newest answer; for an imported conversation, those in its document."""
+    """Return the settings of the newest answer; without one, as in an imported document, those of the system turn; None
+    if there is neither."""
     for turn in reversed(turns):
         if turn.generation is not None and turn.generation.mode == "chat":
             made = turn.generation

@@ -41,7 +41,8 @@ _KEPT_S = 3600.0
 
 
 class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The prompts to score: the whole image, and one with each window grey."""
+    """The prompts to score: the unchanged prompt, and for each window (`WINDOW` × `WINDOW` cells of the image) a prompt
+    in which that window is grey."""
 
     prompt: Prompt
     image: Attachment
@@ -76,14 +77,15 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> str:
-        """One line for people."""
+        """The prompts to score and their tokens, as a line for display."""
         tokens = "" if self.prompt_tokens is None else f" of {self.prompt_tokens + len(self.ids):,} tokens each"
         rows, columns = self.grid
         what = f"{rows} × {columns} cells, {WINDOW} × {WINDOW} grey at a time"
         return f"{what}: {self.requests:,} prompts{tokens}; nothing is generated."
 
     def words(self) -> list[tuple[str, range]]:
-        """Return the answer's words with their tokens. A token that begins with a space begins a word."""
+        """Return the answer's words, each with the range of its tokens. A token that begins with a space begins a
+        word."""
         found: list[tuple[str, range]] = []
         for at, text in enumerate(self.texts):
             if found and text and not text[0].isspace():
@@ -119,12 +121,12 @@ class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
     """By window: the drop of each token's log-probability if the window is grey, in nats; negative: a rise."""
 
     def sums(self, tokens: range | None = None) -> list[float]:
-        """Return each window's sum of drops over some tokens, by default all."""
+        """Return for each window the sum of its `drops` over these tokens, by default all tokens."""
         chosen = tokens or range(len(self.plan.ids))
         return [sum(drop[at] for at in chosen if at < len(drop)) for drop in self.drops]
 
     def heat(self, tokens: range | None = None) -> list[list[float]]:
-        """Return rows of cells, each the mean of the windows that cover it."""
+        """Return a number for each cell, row by row: the mean of the `sums` of all windows that cover the cell."""
         rows, columns = self.plan.grid
         covering: list[list[list[float]]] = [[[] for _ in range(columns)] for _ in range(rows)]
         for (row, column), drop in zip(self.plan.windows, self.sums(tokens), strict=True):
@@ -134,7 +136,8 @@ class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
         return [[sum(cell) / len(cell) for cell in cells] for cells in covering]
 
     def part(self, window: int | None = None, tokens: range | None = None) -> tuple[tuple[int, int, int, int], float]:
-        """Return the box of a window, in pixels, and its drop in nats. None: the window with the largest drop."""
+        """Return the box of a window, in pixels, and its `sums` value, in nats. `window` None: the window with the
+        largest value."""
         sums = self.sums(tokens)
         at = sums.index(max(sums)) if window is None else window
         return self.plan.box(self.plan.windows[at]), sums[at]
@@ -171,9 +174,9 @@ def occlusion_plan(report: PromptReport, prompt: Prompt, engine: Engine) -> Occl
 async def occlusion_map(
     engine: Engine, plan: OcclusionPlan, folder: Path, on_progress: Callable[[int], object] = lambda done: None
 ) -> OcclusionMap:
-    """Score the answer under every prompt of the plan, `MOST` at a time. Raises VlmtuiError.
+    """Score the answer under every prompt of the plan, `MOST` prompts at a time. Raises VlmtuiError.
 
-    folder: made private; for temporary images. on_progress: called with the number of prompts scored."""
+    folder: for temporary images; gets mode 0700. on_progress: called with the number of prompts scored so far."""
     ended = 0
 
     def count(lane: Lane) -> None:
@@ -195,7 +198,8 @@ async def occlusion_map(
 
 
 def _masked_prompts(plan: OcclusionPlan, windows: Sequence[tuple[int, int] | None], store: Path) -> list[Prompt]:
-    """Return the plan's prompt with each window grey; for None, the unchanged prompt."""
+    """Return a prompt for each window: the plan's prompt with that window grey; for the window None, the unchanged
+    prompt."""
     from vlmtui.media.changed_images import occluded_image  # Pillow takes a while to import
 
     def masked(window: tuple[int, int]) -> Prompt:
@@ -239,7 +243,7 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ask_model_view(engine: Engine, prompt: Prompt, folder: Path) -> list[ModelView]:
-    """Ask the engine for the images that its model sees, written into `folder`, which is made private. Raises
+    """Ask the engine for the images that its model sees, written into `folder`, which gets mode 0700. Raises
     VlmtuiError."""
     attachments = [item for item in attachments_of(prompt) if item.modality != "audio"]
     if not attachments:

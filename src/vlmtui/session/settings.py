@@ -40,8 +40,8 @@ class ChatSettings(msgspec.Struct, frozen=True):
 
     def for_family(self, family: Family, defaults: Mapping[str, object]) -> ChatSettings:
         """Return the settings for a model of `family`: another family's processor arguments and template variables move
-        to `kept`, its LoRA adapter is dropped. `defaults`: parameters of the settings file. Raises VlmtuiError for an
-        invalid one."""
+        to `kept`, and its LoRA adapter is dropped. `defaults`: parameters of the settings file. Raises VlmtuiError for
+        an invalid parameter."""
         if self.family in (None, family.family):
             return msgspec.structs.replace(self, family=family.family)
         kept = {**self.kept, str(self.family): of_family(self.sampling)}
@@ -61,7 +61,8 @@ class ChatSettings(msgspec.Struct, frozen=True):
         return make_request(family, turns, sampling, logprobs=logprobs, adapter=self.adapter, keep=True)
 
     def changed_to(self, other: ChatSettings) -> str:
-        """Describe the difference of `other` for people: `temperature 0.7 → 0.5 · system prompt set`."""
+        """Describe how `other` differs from these settings, for display: `temperature 0.7 → 0.5 · system prompt
+        set`."""
         told = []
         for name, parameter in PARAMETERS.items():
             before, after = getattr(self.sampling, name), getattr(other.sampling, name)

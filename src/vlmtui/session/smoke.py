@@ -141,7 +141,7 @@ def is_right(case: SmokeCase, answer: str) -> bool:
 
 
 def _place(words: Sequence[str], wanted: Sequence[str]) -> int:
-    """Return the index of the first of the wanted words; the number of words if there is none."""
+    """Return the index of the first word that is in `wanted`; the number of words if there is none."""
     return next((at for at, word in enumerate(words) if word in wanted), len(words))
 
 

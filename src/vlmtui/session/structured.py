@@ -74,7 +74,8 @@ def check_json(answer: str, schema: object, *, within_s: float = _CHECKED_WITHIN
 
 
 def _validator(schema: Any, within_s: float) -> Any:
-    """Return a validator without other schemas and regular expressions. Raises _TooLongError, SchemaError."""
+    """Return a validator that loads no other schema, ignores regular expressions, and raises _TooLongError after
+    `within_s` seconds. Raises SchemaError."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend, validator_for
     from referencing import Registry
@@ -87,7 +88,7 @@ def _validator(schema: Any, within_s: float) -> Any:
 
 
 def _until(until: float, check: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a keyword's check that raises _TooLongError after `until` (`time.monotonic()`)."""
+    """Return a schema keyword's check that raises _TooLongError once `time.monotonic()` exceeds `until`."""
 
     @wraps(check)
     def checked(*arguments: Any) -> Iterator[Any]:

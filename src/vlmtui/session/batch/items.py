@@ -159,7 +159,7 @@ def question_messages(text: str, media: tuple[MediaSource, ...], system: str = "
 
 
 def failed_at_line(error: VlmtuiError, line: int) -> Failure:
-    """Return the failure with its line number at the front."""
+    """Return an error as a failure whose message begins with the line number."""
     message = f"Line {line}: {error.message}"
     return Failure.of(VlmtuiError(error.kind, message, detail=error.detail, hint=error.hint))
 
@@ -173,7 +173,7 @@ class _Sound(msgspec.Struct):
 
 
 class _Part(msgspec.Struct):
-    """A part of a message in OpenAI's form; the field named after its type is set."""
+    """A part of a message in OpenAI's format. `type` is the name of the field that is set."""
 
     type: Literal["text", "image_url", "video_url", "audio_url", "input_audio"]
     text: str | None = None
@@ -388,11 +388,12 @@ def repeated_items(
     repeat_probability: float | None = None,
     seed: int | None = None,
 ) -> Iterator[BatchItem]:
-    """Yield `count` items about one medium, the questions in turn (`--num-prompts` of vLLM's example).
+    """Yield `count` items about one medium, which use the questions in turn (`--num-prompts`, after vLLM's example
+    script).
 
-    With `repeat_probability`, an item repeats the image before it with that probability; otherwise its first pixel is
-    changed to (number // 65536, number // 256, number % 256). The same `seed` makes the same choices; item N is sampled
-    with seed + N, since equal items would get equal answers."""
+    With `repeat_probability`, an item has the same image as the item before it with that probability; otherwise the
+    image's first pixel is changed to (number // 65536, number // 256, number % 256), by the item's number. The same
+    `seed` makes the same choices; item N is sampled with seed + N, since equal items would get equal answers."""
     choose = random.Random(seed if seed is not None else 0)
     width = len(str(count - 1))
     for number in range(count):
@@ -408,7 +409,8 @@ def repeated_items(
 
 
 def _files(pattern: str) -> Iterator[str]:
-    """Yield the file of this name, or the media files of this folder or pattern, sorted; a web address as it is."""
+    """Yield the file of this name, or the media files that are in this folder or match this pattern, sorted. Yield a
+    web address unchanged."""
     path = Path(os.path.expanduser(pattern))  # noqa: PTH111  (Path's fails on ~nobody)
     if is_url(pattern) or path.is_file():
         yield pattern if is_url(pattern) else str(path)

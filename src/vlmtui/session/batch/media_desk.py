@@ -1,7 +1,7 @@
-"""Opens and checks the media of a batch's items, and keeps the prepared files until they are answered.
+"""Opens and checks the media of a batch's items, and keeps the prepared files until the items are answered.
 
-They lie in a temporary folder, since a batch may have 100,000 images. If the batch is killed, the next one removes it.
-"""
+The files lie in a temporary folder, since a batch may have 100,000 images. If the batch is killed, the next batch
+removes the folder."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _with_pixel(path: Path, pixel: tuple[int, int, int]) -> bytes:
 
 
 def _remove_abandoned_folders(parent: Path) -> None:
-    """Remove the folders of killed batches: no process has them locked."""
+    """Remove the folders of killed batches. Each running batch has locked its folder."""
     for folder in parent.iterdir():
         with suppress(OSError):
             descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)

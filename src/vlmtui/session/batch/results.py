@@ -124,8 +124,8 @@ class OutputFile:
         return MatchedItem(item) if is_new else MatchedItem(item, row.key, row.failed)
 
     def tidy(self) -> None:
-        """Replace the file atomically by one with only the newest line of each item, without errors about input lines
-        that were corrected since. Call it when the whole input has been read. Raises VlmtuiError."""
+        """Replace the file atomically by a file with only the newest line of each item; errors about input lines that
+        were corrected since are left out. Call it when the whole input has been read. Raises VlmtuiError."""
         written = {name: row for name, row in self._rows.items() if row.number >= 0}
         kept = {row.number: row for name, row in written.items() if isinstance(name, str) or row.line}
         if len(kept) == self.lines:

@@ -84,10 +84,11 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
     """Frames of a video."""
 
     def key(self, item: BatchItem, media: Sequence[str], sampling: VideoSampling, engine: str) -> str:
-        """Return a hash of everything that determines an item's answer: a later run keeps the answer if it is
-        unchanged.
+        """Return a hash of everything that determines an item's answer. If the hash is unchanged, a later run keeps the
+        answer.
 
-        media: from `MediaDesk.content`. sampling: of videos. engine: from `engine_key`. Raises VlmtuiError."""
+        media: from `MediaDesk.content`. sampling: how frames are sampled from videos. engine: from `engine_key`. Raises
+        VlmtuiError."""
         kinds = [(one.modality, sampling if one.modality == "video" else None) for one in item.sources]
         blanks = [msgspec.structs.replace(_BLANK, modality=kind, sampling=of_video) for kind, of_video in kinds]
         request = self.request(item, blanks)
@@ -225,13 +226,13 @@ class Tally:
             self.completion_tokens += result.answer.usage.completion_tokens
 
     def add(self, other: Tally) -> None:
-        """Add other counts."""
+        """Add the counts of another tally."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class BatchEngine:
-    """The engine that answers a batch. If it dies, it is started again, and its requests are repeated."""
+    """The engine that answers a batch. If it dies, it is started again, and the interrupted requests are repeated."""
 
     def __init__(self, open_engine: Callable[[], Awaitable[Engine]], engine: Engine, *, most: int | None = None):
         """engine: a loaded engine. open_engine: loads another one; raises VlmtuiError. most: the most requests at once;
@@ -251,7 +252,8 @@ class BatchEngine:
         self._starts_without_answer = 0
 
     async def answer(self, request: GenerateRequest) -> tuple[Answer | None, Failure | None]:
-        """Return the answer (None: the engine keeps dying of it), and why it failed. Raises VlmtuiError."""
+        """Return the answer, and the failure if it is incomplete. The answer is None if the engine dies each time it
+        gets this request. Raises VlmtuiError."""
         interruptions = lone_deaths = failures = 0
         while True:
             is_suspect = interruptions >= _SUSPECT_AFTER
@@ -300,7 +302,7 @@ class BatchEngine:
 
 
 async def _leave(engine: Engine) -> None:
-    """Wait for a dead engine to end; shut down one that only lost its connection."""
+    """Wait for a dead engine to end; shut down an engine that only lost its connection."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_CLOSING_S):
             await engine.closed()
@@ -384,7 +386,8 @@ class _Run:
             await writing
 
     async def _answer_all(self, items: Iterator[MatchedItem]) -> None:
-        """Run tasks that each take one item after another: for the requests in flight, and to prepare the next."""
+        """Answer all items in tasks; each task takes one item after another. There are enough tasks for the requests in
+        flight, and for preparing the next items."""
         try:
             async with asyncio.TaskGroup() as workers:
                 for _ in range(self.engine.at_once + 2 * _PREPARING_MAX):
@@ -410,7 +413,7 @@ class _Run:
                     await asyncio.to_thread(self.desk.remove, media)
 
     async def _next(self, items: Iterator[MatchedItem], media: list[Attachment]) -> ItemResult | None:
-        """Read the next item and prepare it as `_prepared` does; None also after the last item."""
+        """Read the next item and prepare it as `_prepared` does. None also if there is no next item."""
         async with self.reading:
             matched = None if self.is_read else await asyncio.to_thread(next, items, None)
             self.is_read = matched is None
