@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from vlmtui.registry.architectures import Architectures, known_architectures
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.routes import Architectures, known_architectures
 from vlmtui.registry.schema import Family, Route
 
 PAGE = Path(__file__).parent.parent / "docs" / "families.md"

@@ -46,7 +46,7 @@ BROAD_EXCEPTS = {
 }
 STARTS = {
     "engines/builds.py: subprocess.run in find_hardware": "nvidia-smi is no Python program; it runs in /",
-    "engines/installed.py: subprocess.run in describe_interpreter": "Python before 3.11 has no -P; it runs in /",
+    "engines/installed.py: subprocess.run in _run": "Python before 3.11 has no -P; it runs in /",
     "engines/uv.py: subprocess.run in _answer": "uv, or pip by python_command; in /",
     "engines/uv.py: subprocess.run in _run": "by bound_command: uv, or pip by isolated_command; in /",
     "media/clipboard.py: subprocess.Popen in _run": "wl-paste and xclip are no Python programs; they run in /",
@@ -55,7 +55,7 @@ STARTS = {
 """Where a process is started whose command `vlmtui.processes` does not make, and why nothing of the current folder
 can run in it."""
 OPEN_COMMANDS = {
-    "engines/installed.py: [str(python), '-c', _DESCRIBE, msgspec.json.encode(_LIGHT).decode()]",  # as above
+    "engines/installed.py: [str(python), '-c', program, *arguments]",  # as above
 }
 SLICES = {
     "cli.batch_ray": "imports Ray, so only when it is asked for",
@@ -67,6 +67,8 @@ SLICES = {
     "media.download": "imports the HTTP client, so only where something is fetched",
     "media.pdf_renderer": "a process of its own",
     "plain.terminal": "the lines of plain mode; what is said in them is the other module",
+    "registry.architectures": "what the engine has; its importer is what finds a model's family",
+    "registry.unlisted": "the record of a model without one",
     "session.batch.media_desk": "the media of items while they are asked",
     "ui.actions.chat": "rows of the table",
     "ui.actions.screens": "rows of the table",

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.errors import VlmtuiError
-from vlmtui.registry.hub_cache import model_folder, read_config, weights_bytes
+from vlmtui.registry.hub_cache import language_value, model_folder, read_config, weights_bytes
 from vlmtui.registry.match import Model
 
 GIB = 2**30
@@ -136,7 +136,7 @@ def estimate(model: Model) -> MemoryEstimate | None:
     weights = on_disk or _from_parameters(model, config, dtype)
     if not weights:
         return None
-    context = _number(arguments.get("max_model_len")) or _number(_text(config, "max_position_embeddings"))
+    context = _number(arguments.get("max_model_len")) or _number(language_value(config, "max_position_embeddings"))
     context = context or model.family.context
     cache = _kv_bytes(config, context, dtype) or int(weights * _KV_SHARE * (context or 16384) / 16384)
     parallel = _number(arguments.get("tensor_parallel_size")) or 1
@@ -210,24 +210,18 @@ def _from_parameters(model: Model, config: Mapping[str, object], dtype: float) -
 
 
 def _kv_bytes(config: Mapping[str, object], context: int | None, dtype: float) -> int:
-    layers = _number(_text(config, "num_hidden_layers"))
-    heads = _number(_text(config, "num_key_value_heads")) or _number(_text(config, "num_attention_heads"))
-    width = _number(_text(config, "head_dim"))
+    def number(name: str) -> int | None:
+        return _number(language_value(config, name))
+
+    layers, all_heads = number("num_hidden_layers"), number("num_attention_heads")
+    heads = number("num_key_value_heads") or all_heads
+    width = number("head_dim")
     if width is None:
-        hidden, all_heads = _number(_text(config, "hidden_size")), _number(_text(config, "num_attention_heads"))
+        hidden = number("hidden_size")
         width = hidden // all_heads if hidden and all_heads else None
     if not (layers and heads and width and context):
         return 0
     return int(2 * layers * heads * width * context * dtype)
-
-
-def _text(config: Mapping[str, object], name: str) -> object:
-    """Return a value of the language model's config, which most models nest in a sub-config."""
-    for inner in ("text_config", "llm_config", "language_config"):
-        found = _get(_get(config, inner), name)
-        if found is not None:
-            return found
-    return _get(config, name)
 
 
 def _get(config: object, name: str) -> object:

