@@ -61,6 +61,8 @@ class FaultServer:
         """True if a request may bring a chat template."""
         self.generate_status: int | None = None
         """Status of a request with token ids and an invalid image: 400, in older servers 200; None: no such path."""
+        self.tells_prompts = False
+        """True if a chat that is no stream tells its prompt's text."""
         self.tokens: dict[object, list[int]] = {}
         """Answers of `/tokenize` by text."""
         self.released = asyncio.Event()
@@ -103,6 +105,9 @@ class FaultServer:
                 await send(writer, {"prompt": "".join(WORDS[one] for one in tokens)})
             case "/v1/chat/completions" if asked.get("stream"):
                 await stream(writer, whole_answer())
+            case "/v1/chat/completions" if self.tells_prompts and asked.get("return_prompt_text"):
+                self.bodies.append(asked)
+                await send(writer, {"choices": [], "prompt_text": "".join(WORDS[one] for one in WRITTEN)})
             case "/tokenize" | "/detokenize" | "/v1/chat/completions":
                 template = "" if self.takes_templates else "--trust-request-chat-template and "
                 said = f"{template}--trust-request-mm-kwargs are not set"

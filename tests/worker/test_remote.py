@@ -17,6 +17,7 @@ from tests.support.fault_server import (
     DONE,
     PROMPT,
     WORDS,
+    WRITTEN,
     FaultServer,
     event,
     falls_silent,
@@ -31,7 +32,16 @@ from tests.support.fault_server import (
 )
 from vlmtui.domain.conversation import Attachment, ChatPrompt, Message, MessagesPrompt, Prompt, RawPrompt, user_turn
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest, PromptReady, Token, Usage
+from vlmtui.domain.generation import (
+    Delta,
+    EngineEvent,
+    Finished,
+    GenerateRequest,
+    PromptReady,
+    RenderRequest,
+    Token,
+    Usage,
+)
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.remote.bodies import MediaPart, expansions, spans_between
@@ -40,6 +50,7 @@ from vlmtui.worker.backends.remote.http_api import ServerApi
 from vlmtui.worker.backends.remote.options import ServerOptions, server_address
 
 CHAT = "/v1/chat/completions"
+GENERATE = "/inference/v1/generate"
 
 
 @pytest.fixture
@@ -469,6 +480,32 @@ async def test_messages_of_a_raw_prompt_are_written_by_the_servers_template(
     unknown = msgspec.structs.replace(given, chat_template=None)
     with pytest.raises(VlmtuiError) as caught:
         [one async for one in engine.generate(request(unknown))]
+    assert caught.value.kind is ErrorKind.NO_CHAT_TEMPLATE
+    await engine.shutdown()
+
+
+async def test_the_raw_prompt_of_an_unknown_family_is_what_the_servers_template_writes(
+    server: FaultServer, tmp_path: Path
+) -> None:
+    server.tells_prompts, server.generate_status = True, 400
+    engine = await connected(server)
+    assert engine.info.capabilities.message_prompts
+    parts: tuple[dict[str, object], ...] = ({"type": "image"}, {"type": "text", "text": "hello"})
+    messages = (Message(role="system", content="Be brief."), Message(role="user", content=parts))
+    given = MessagesPrompt(messages=messages, by="processor", attachments=(picture(tmp_path),))
+    server.replies[GENERATE] = [streams(*whole_answer())]
+    assert text_of([one async for one in engine.generate(request(given))]) == "A red circle."
+    first, second = server.bodies
+    assert first["max_tokens"] == 1 and not first.get("stream")
+    assert "image_url" in str(first["messages"]) and "hello" in str(first["messages"])
+    assert second["token_ids"] == list(WRITTEN) and len(str(second["content_parts"]).split("image_url")) == 2
+    text_only = MessagesPrompt(messages=messages[:1], by="processor")
+    asked_for = RenderRequest(request_id="r", prompt=text_only, sampling=Sampling())
+    ready, _ = [one async for one in engine.generate(asked_for)]
+    assert isinstance(ready, PromptReady) and ready.text == "".join(WORDS[one] for one in WRITTEN)
+    server.tells_prompts = False
+    with pytest.raises(VlmtuiError, match="does not tell what the model's chat template writes") as caught:
+        [one async for one in engine.generate(request(given))]
     assert caught.value.kind is ErrorKind.NO_CHAT_TEMPLATE
     await engine.shutdown()
 

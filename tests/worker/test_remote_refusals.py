@@ -133,6 +133,7 @@ async def test_a_missing_and_a_wrong_key_are_distinguished(
 @pytest.mark.parametrize("version", ["0.32.0", ""])
 async def test_a_raw_prompt_of_an_unknown_family_is_refused_with_a_hint(server: FaultServer, version: str) -> None:
     server.version = version
+    server.replies["/tokenize"] = [sends({}, status=404)] * 2
     engine = await connected(server)
     said = lack(engine.info, "message_prompts")
     assert "name it (--model FAMILY;" in said and "write the raw prompt yourself" in said

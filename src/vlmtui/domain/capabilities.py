@@ -128,8 +128,10 @@ def _needs(request: Request) -> Iterator[Capability]:
             yield "raw_prompts"
             if attachments:
                 yield "raw_media"
-        case MessagesPrompt():
+        case MessagesPrompt(attachments=attachments):
             yield "message_prompts"
+            if attachments:
+                yield "raw_media"
         case ChatPrompt(chat_template=template):
             if template is not None:
                 yield "template_override"

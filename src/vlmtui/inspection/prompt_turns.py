@@ -18,6 +18,7 @@ from vlmtui.inspection.placeholders import forms_of, occurrences, pattern_of
 from vlmtui.inspection.sequence_diff import diff_blocks
 from vlmtui.inspection.tokens import attachment_of, valid_spans
 from vlmtui.registry.schema import Family, RawTemplate
+from vlmtui.registry.unlisted import UNLISTED
 
 _TITLES = {"image": "Image", "video": "Video", "audio": "Audio"}
 Style = Literal["text", "special", "media"]
@@ -355,8 +356,9 @@ def prompt_parts(
     """Return the parts of a rendered prompt.
 
     `attachments`: in the order of the placeholders. `conversation`: all attachments, in the order that numbers them in
-    labels. `family`: whose placeholders the parts contain as text; None: leave placeholders out. `added_bos`: the token
-    that the engine adds to a raw prompt.
+    labels. `family`: whose placeholders the parts contain as text; None: leave placeholders out. A model without a
+    record gets the token that the image repeats most, which is probably its placeholder. `added_bos`: the token that
+    the engine adds to a raw prompt.
     """
     known = special_pattern(special | {token.text for token in ready.vocabulary.values() if token.special})
     several = max(Counter(span.modality for span in ready.media).values(), default=0) > 1
@@ -370,7 +372,12 @@ def prompt_parts(
         parts += _text_part(ready.prompt[position : fold.start], known)
         written = forms_of(family, fold.span.modality, several=several) if family else None
         key = (fold.span.modality, fold.span.index)
-        core = written[1].core.replace("{i}", str(fold.span.index + 1)) if written and key not in done else ""
+        core = ""
+        if key not in done and written:
+            core = written[1].core.replace("{i}", str(fold.span.index + 1))
+        elif key not in done and family is not None and family.family == UNLISTED:
+            ids = ready.token_ids[fold.span.offset : fold.span.offset + fold.span.length]
+            core = ready.vocabulary[Counter(ids).most_common(1)[0][0]].text
         done.add(key)
         item = attachment_of(fold.span, attachments)
         shown = Run(f"[{chip(item, conversation, fold.span.tokens)}]", "media")

@@ -31,6 +31,7 @@ from vlmtui.reading import read_struct, read_whole
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
+from vlmtui.registry.unlisted import UNLISTED
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.dials import variables_of
 from vlmtui.session.engines import AppEngines
@@ -492,7 +493,9 @@ class PromptComparison:
         prompt = self.template_prompt()
         if isinstance(prompt, RawPrompt):
             return prompt.text, TEMPLATE
-        return self.text_of(await render(engine(), prompt, self._request(prompt).sampling)), TEMPLATE
+        ready = await render(engine(), prompt, self._request(prompt).sampling)
+        is_listed = self.family.family != UNLISTED
+        return self.text_of(ready) if is_listed else ready.text or self.text_of(ready), TEMPLATE
 
     async def rendered_text(self, engine: Engine) -> tuple[str, str]:
         """Return the chat side's prompt as raw text, and its origin (`RENDERED`). Raises VlmtuiError."""

@@ -14,7 +14,15 @@ from typing import Any
 import msgspec
 
 from vlmtui.domain.capabilities import Capabilities, Capability
-from vlmtui.domain.conversation import Attachment, ChatPrompt, Modality, Prompt, RawPrompt, attachments_of
+from vlmtui.domain.conversation import (
+    Attachment,
+    ChatPrompt,
+    MessagesPrompt,
+    Modality,
+    Prompt,
+    RawPrompt,
+    attachments_of,
+)
 from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
 from vlmtui.domain.generation import (
     Candidate,
@@ -406,7 +414,7 @@ class RemoteEngine:
             engine_args=spec.engine_args,
             chat_template=facts.chat_template,
             template_variables=read_variables(facts.chat_template) if facts.chat_template else None,
-            capabilities=_capabilities(facts),
+            capabilities=_capabilities(facts, is_known=spec.family is not None),
             remedies=_remedies(facts, is_known=spec.family is not None),
         )
 
@@ -424,6 +432,7 @@ class RemoteEngine:
         attachments = attachments_of(request.prompt)
         self._placeholders.check(request.prompt, attachments)
         media = await read_media(attachments)
+        request = await self._as_written(request, media)
         if self._facts.version and self._facts.tokenizes:
             for one in media:
                 if one.modality == "video":
@@ -451,6 +460,25 @@ class RemoteEngine:
             except VlmtuiError as error:
                 if has_begun or attempt == len(self._api.back_off_s) or not await self._passes(error, media, attempt):
                     raise
+
+    async def _as_written(self, request: Request, media: Sequence[MediaPart]) -> Request:
+        """Return the request with a raw prompt instead of messages that only the model's own chat template can write,
+        which the server does not show: an answer of one token tells what it writes. Raises VlmtuiError."""
+        prompt = request.prompt
+        shows = self._facts.takes_template and self._facts.chat_template
+        if not isinstance(prompt, MessagesPrompt) or prompt.chat_template or shows or not self._facts.version:
+            return request
+        body = {"model": self._model, **self._bodies.own_chat(prompt, request, media)}
+        try:
+            found = await self._api.post(CHAT, {**body, "max_tokens": 1, "return_prompt_text": True})
+        except ServerError as error:
+            if error.code != 400:
+                raise
+            raise _unwritten(error.detail) from error
+        text = part_of(found).prompt_text if isinstance(found, dict) else None
+        if text is None:
+            raise _unwritten()
+        return msgspec.structs.replace(request, prompt=RawPrompt(text=text, attachments=prompt.attachments))
 
     async def _passes(self, error: VlmtuiError, media: Sequence[MediaPart], attempt: int) -> bool:
         """Return True if it makes sense to send the same request again. Waits first, if the server was overloaded or
@@ -525,9 +553,9 @@ class RemoteEngine:
 
         `written`: the prompt's token ids before placeholders are expanded, if known.
         """
+        raw_text = request.prompt.text if isinstance(request.prompt, RawPrompt) else ""
         if part.prompt_ids is None:
-            text = request.prompt.text if isinstance(request.prompt, RawPrompt) else ""
-            return PromptReady(request_id=request.request_id, prompt=text, token_ids=(), media=())
+            return PromptReady(request_id=request.request_id, prompt=raw_text, token_ids=(), media=())
         ids, attachments = part.prompt_ids, attachments_of(request.prompt)
         if not self._facts.tokenizes:
             return PromptReady(request_id=request.request_id, prompt=part.prompt_text or "", token_ids=ids, media=())
@@ -545,7 +573,12 @@ class RemoteEngine:
         # If the texts of the tokens add up to the prompt's text, the server need not decode them together.
         text = "".join(vocabulary[one].text for one in ids) if runs is not None else await self._decoded(ids)
         return PromptReady(
-            request_id=request.request_id, prompt=text, token_ids=ids, media=spans, vocabulary=vocabulary
+            request_id=request.request_id,
+            prompt=text,
+            token_ids=ids,
+            media=spans,
+            vocabulary=vocabulary,
+            text=raw_text if isinstance(request, RenderRequest) else "",
         )
 
     async def _decoded(self, ids: Sequence[int]) -> str:
@@ -593,18 +626,25 @@ class RemoteEngine:
         return known[token].text if token in known else None
 
 
+def _unwritten(detail: str = "") -> VlmtuiError:
+    message = "The server does not tell what the model's chat template writes, so the raw prompt can't be written."
+    return VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, detail=detail, hint="Write the raw prompt yourself.")
+
+
 def _limits(facts: ServerFacts, limits: dict[Modality, int]) -> dict[Modality, int]:
     """Return the limit of items for each modality. Servers other than vLLM only get images."""
     found = limits or _LIMITS
     return found if facts.version else {modality: most for modality, most in found.items() if modality == "image"}
 
 
-def _capabilities(facts: ServerFacts) -> Capabilities:
+def _capabilities(facts: ServerFacts, *, is_known: bool) -> Capabilities:
+    """Return what the server can do. `is_known`: the model has a record. The raw prompt of a model without one is what
+    its own chat template writes, which vLLM tells without a flag."""
     is_vllm = bool(facts.version)
     return Capabilities(
         raw_prompts=True,
         raw_media=facts.takes_ids or facts.takes_template,
-        message_prompts=facts.takes_template,
+        message_prompts=facts.takes_template or (is_vllm and facts.tokenizes and not is_known),
         template_override=facts.takes_template,
         render_only=facts.tokenizes,
         chat_template_source=bool(facts.chat_template),
@@ -623,7 +663,7 @@ def _remedies(facts: ServerFacts, *, is_known: bool) -> dict[str, str]:
     hints = {name: f"Start the server with {flag}." for name, flag in flags.items()}
     if not is_known:
         hints["message_prompts"] = f"{_UNKNOWN_FAMILY} {hints.get('message_prompts', '')}".rstrip()
-    return {name: hint for name, hint in hints.items() if not getattr(_capabilities(facts), name)}
+    return {name: hint for name, hint in hints.items() if not getattr(_capabilities(facts, is_known=is_known), name)}
 
 
 def _finished(
