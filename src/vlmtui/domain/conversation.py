@@ -162,6 +162,22 @@ class MessagesPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="messages"):
     attachments: tuple[Attachment, ...] = ()
     """The attachments, in the order of their placeholders."""
 
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The messages as turns. A part that is no text stands for the next attachment."""
+        left = iter(self.attachments)
+
+        def part(given: dict[str, object]) -> Part:
+            return Text(str(given.get("text", ""))) if given.get("type") == "text" else Media(next(left))
+
+        return tuple(
+            Turn(
+                one.role,
+                (Text(one.content),) if isinstance(one.content, str) else tuple([part(given) for given in one.content]),
+            )
+            for one in self.messages
+        )
+
 
 Prompt = ChatPrompt | RawPrompt | MessagesPrompt
 

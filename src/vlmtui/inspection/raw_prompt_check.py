@@ -18,6 +18,7 @@ from vlmtui.domain.conversation import Attachment, Modality
 from vlmtui.inspection.placeholders import MODALITIES, Form, Occurrence, all_forms, forms_of, occurrences, pattern_of
 from vlmtui.inspection.prompt_turns import head_of, own_tokens, segments, special_pattern, tail_of, template_for
 from vlmtui.registry.schema import Family, Layout, RawTemplate
+from vlmtui.registry.unlisted import UNLISTED
 from vlmtui.text import counted, one_line, quoted
 
 _SURE = r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>"
@@ -609,7 +610,8 @@ def check_raw(
     own = own_tokens(family)
     found = _found(text, family, no_core, several=several)
     taken = [(one.start, one.end) for _, _, places in found.values() for one in places]
-    foreign = foreign_placeholders(text, family, every, own | no_core, taken)
+    is_unlisted = family.family == UNLISTED  # its own placeholders may be unknown
+    foreign = [] if is_unlisted else foreign_placeholders(text, family, every, own | no_core, taken)
     template = template_for(family, several=several)
     insertion = InsertionPoint(text, template[0] if template else template_in_text(text, every))
 

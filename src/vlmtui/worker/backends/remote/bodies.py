@@ -459,22 +459,9 @@ class RequestBodies:
         return body
 
     def own_chat(self, prompt: MessagesPrompt, request: Request, media: Sequence[MediaPart]) -> dict[str, Any]:
-        """Return the fields of a chat request with a prompt's messages, for the model's own chat template. Each part
-        that is no text stands for the next of `media`."""
-        left = iter(media)
-
-        def part(given: dict[str, object]) -> dict[str, Any]:
-            return given if given.get("type") == "text" else next(left).part
-
-        messages = [
-            {
-                "role": one.role,
-                "content": one.content if isinstance(one.content, str) else [part(given) for given in one.content],
-            }
-            for one in prompt.messages
-        ]
+        """Return the fields of a chat request with a prompt's messages, for the model's own chat template."""
         variables = self._variables(request)
-        return {"messages": messages, **({TEMPLATE: variables} if variables else {})}
+        return {"messages": messages_of(prompt.turns, media), **({TEMPLATE: variables} if variables else {})}
 
     def _variables(self, request: Request) -> dict[str, object]:
         if isinstance(request.prompt, RawPrompt):

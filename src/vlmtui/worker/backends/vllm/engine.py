@@ -392,6 +392,11 @@ class VllmEngine:
         """
         started, prompt = time.time(), request.prompt
         with_text = isinstance(request, RenderRequest) and request.view is not None and request.view.values
+        if isinstance(prompt, MessagesPrompt) and self.info.spec.family is None and prompt.chat_template is None:
+            # Only vLLM knows the placeholder that a template without parts needs.
+            chat = ChatPrompt(turns=prompt.turns)
+            written = (await self._render_chat(chat, items, request.sampling, with_text=True)).get("prompt")
+            prompt = RawPrompt(text=written, attachments=prompt.attachments) if isinstance(written, str) else prompt
         if isinstance(prompt, MessagesPrompt):
             sources = [self._processor(), self._tokenizer] if prompt.by == "processor" else [self._tokenizer]
             own = str(prompt.chat_template or getattr(sources[0], "chat_template", None) or self.info.chat_template)
