@@ -13,14 +13,23 @@ import pytest
 from tests.support.pictures import Easel
 from tests.support.scripted_engine import DEFAULT_SPEC, Fail, Hold, ScriptedEngine, Step, scripted_info
 from tests.support.toy_prompts import SHAPES, use_chat_template
-from vlmtui.domain.conversation import Attachment, RawPrompt, Turn, attachments_of, user_turn
-from vlmtui.domain.generation import Cancelled, Failed, Failure, Finished
+from vlmtui.domain.conversation import (
+    Attachment,
+    MessagesPrompt,
+    Prompt,
+    RawPrompt,
+    Turn,
+    attachments_of,
+    user_turn,
+)
+from vlmtui.domain.generation import Cancelled, Failed, Failure, Finished, PromptReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.export.comparison import export_comparison
 from vlmtui.inspection.prompt_turns import folded_runs, folds, placeholders
 from vlmtui.inspection.replay import from_json
 from vlmtui.paths import Paths
+from vlmtui.registry.unlisted import unlisted_family
 from vlmtui.session.comparison import (
     PromptComparison,
     RawDraft,
@@ -78,6 +87,29 @@ async def test_the_templates_text_is_the_left_prompt_again(cat: Attachment) -> N
     assert rendered == comparison.draft.text
     assert origin == "chat template's text"
     assert comparison.check(rendered) == []
+
+
+async def test_a_model_without_a_record_starts_with_the_text_that_its_template_wrote(
+    cat: Attachment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, engine = comparing(cat), await ready()
+    comparison = PromptComparison(
+        known.turns, unlisted_family("mystery"), scripted_info(), Sampling(), RawDraft(), families=(SHAPES,)
+    )
+    rendered, _ = await comparison.rendered_text(engine)
+    assert rendered == (
+        "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>What is this?<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert comparison.check(rendered) == []  # Shapes' placeholder may be the model's, too
+    asked: list[Prompt] = []
+
+    async def written(_: object, prompt: Prompt, sampling: Sampling) -> PromptReady:
+        asked.append(prompt)
+        return PromptReady(request_id="", prompt="<image><image>Hello", token_ids=(1, 1, 2), media=(), text="<i>Hello")
+
+    monkeypatch.setattr("vlmtui.session.comparison.render", written)
+    assert await comparison.template_text(lambda: engine) == ("<i>Hello", "raw template")
+    assert isinstance(asked[0], MessagesPrompt) and asked[0].turns == comparison.turns
 
 
 async def test_image_tokens_are_folded_into_chips_that_name_their_image(cat: Attachment) -> None:

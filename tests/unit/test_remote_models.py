@@ -51,6 +51,25 @@ async def test_a_given_family_is_used(server: FaultServer) -> None:
     assert [model.family.family for model in found.models] == ["llava"]
 
 
+@pytest.mark.parametrize(
+    ("root", "id", "family"),
+    [
+        ("somebody/experiment-7", "Qwen2.5-VL-7B-Instruct", "qwen2_5_vl"),
+        ("somebody/experiment-7", "experiment", ""),
+        ("/weights/experiment", "experiment", ""),
+        ("", "llava", "llava"),
+    ],
+)
+async def test_a_model_that_no_record_knows_can_be_used(server: FaultServer, root: str, id: str, family: str) -> None:
+    server.replies["/v1/models"] = [sends({"data": [{"id": id, "root": root}]})] * 2
+    model = await asyncio.to_thread(find_remote_model, REGISTRY, {}, server.url)
+    assert model.family.family == family
+    assert ("--model FAMILY" in model.family.note) is not model.listed
+    assert model.spec.family == (family or None) and set(model.family.takes) >= {"image"}
+    named = await asyncio.to_thread(find_remote_model, REGISTRY, {}, server.url, name="gemma3")
+    assert named.family.family == "gemma3" and named.spec.model == id
+
+
 async def test_one_of_several_models_must_be_named(server: FaultServer) -> None:
     server.replies["/v1/models"] = [sends({"data": SERVED})] * 2
     engines = {"box": EngineSettings(url=server.url)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,9 @@ from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.inspection.placeholders import placeholder_texts
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import Model, family_of_name, resolve, unlisted_model
+from vlmtui.registry.match import Model, family_of_name, resolve
 from vlmtui.registry.schema import Family
+from vlmtui.registry.unlisted import unlisted_family
 from vlmtui.text import one_line
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 _LOOK_S = 5.0
 """The most seconds that `look_at_server` waits."""
+_UNLISTED_NOTE = (
+    "Not in the registry: chats by the server's own template. If you know its family, start with --model FAMILY."
+)
 
 
 @dataclass(frozen=True)
@@ -213,11 +217,16 @@ def _remote_model(called: str, settings: EngineSettings, served: str, family: Fa
 
 
 def _family_of(registry: Registry, *names: str) -> Family:
-    """Return the first family that matches a name, by the rules for models on this machine."""
+    """Return the first family that matches a name, by the rules for models on this machine; without one, the record of
+    a model that no family has."""
+    unlisted = unlisted_family(names[-1])
     for name in filter(None, names):
-        try:
-            return resolve(registry, name, folders=False).family  # a server names no folder of this machine
-        except VlmtuiError:
+        with suppress(VlmtuiError):
+            found = resolve(registry, name, folders=False)  # a server names no folder of this machine
+            if found.listed:
+                return found.family
+            unlisted = found.family
+        with suppress(VlmtuiError):
             if (family := family_of_name(registry, name.rstrip("/").rpartition("/")[2])) is not None:
                 return family
-    return unlisted_model(names[-1], "").family
+    return msgspec.structs.replace(unlisted, note=_UNLISTED_NOTE)

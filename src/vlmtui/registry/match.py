@@ -182,14 +182,10 @@ def family_of_name(registry: Registry, name: str) -> Family | None:
     return _only(_best(fitting, name), name)
 
 
-def unlisted_model(name: str, architecture: str, choice: BackendChoice | None = None) -> Model:
-    """Return a model without a family record, whose files are not here. `choice`: the kind of engine; None: vLLM, or
-    Transformers if only that supports the architecture."""
-    return _with_engine(unlisted_family(name, architecture), name, architecture, choice)
-
-
-def _with_engine(family: Family, name: str, architecture: str, choice: BackendChoice | None) -> Model:
-    only_transformers = is_of_transformers(architecture) and not is_multimodal(architecture)
+def _unlisted_model(family: Family, name: str, choice: BackendChoice | None) -> Model:
+    """Return a model without a record of its family. `choice`: the kind of engine; None: vLLM, or Transformers if only
+    that has the architecture."""
+    only_transformers = any(is_of_transformers(one) and not is_multimodal(one) for one in family.architectures)
     chosen = choice or BackendChoice(TRANSFORMERS_BACKEND if only_transformers else DEFAULT_BACKEND)
     return Model(family, LoadSpec(model=name, name=name, backend=chosen.backend, pinned=chosen.pinned))
 
@@ -211,11 +207,11 @@ def _by_files(registry: Registry, name: str, folder: Path | None, choice: Backen
     if family is not None:
         return model_of(family, name, choice=choice)
     if config is None:
-        return unlisted_model(name, "", choice)
+        return _unlisted_model(unlisted_family(name), name, choice)
     for architecture in _architectures(config):
         if is_multimodal(architecture) or is_of_transformers(architecture) or choice is not None:
             found = unlisted_family(name, architecture, config=config, folder=folder)
-            return _with_engine(found, name, architecture, choice)
+            return _unlisted_model(found, name, choice)
     raise _unsupported(name, _architectures(config))
 
 
