@@ -485,7 +485,7 @@ class Repl:
             self.tell("No model is loaded. /model lists the models, /model NAME loads one.")
 
     async def _pick_model(self, argument: str) -> None:
-        """Load a model by its name; without one, list the models."""
+        """Load a model by its name; without a name, list the models."""
         if argument:
             await self._choose(resolve(self._services.registry, argument))
             return

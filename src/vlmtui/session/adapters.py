@@ -54,7 +54,7 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def facts(self) -> str:
-        """`rank 8, for Qwen/Qwen2-VL-2B`."""
+        """The adapter's facts for display: `rank 8, for Qwen/Qwen2-VL-2B`."""
         return f"rank {self.rank}" + (f", for {one_line(self.base)}" if self.base else "")
 
 

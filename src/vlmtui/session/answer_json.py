@@ -36,7 +36,7 @@ def answer_json(model: str, answer: Answer, load_s: float) -> dict[str, object]:
 
 
 def tokens_json(answer: Answer) -> dict[str, object]:
-    """Return the further fields of `ask --json` and of a batch's lines: token ids and log-probabilities."""
+    """Return the token ids and log-probabilities, as fields of `ask --json` and of a batch's lines."""
     found: dict[str, object] = {
         "prompt_token_ids": list(answer.prompt.token_ids) if answer.prompt else None,
         "answer_token_ids": answer.token_ids,

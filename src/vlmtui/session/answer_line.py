@@ -34,7 +34,7 @@ def answer_line(answer: Answer, marks: str = "") -> str:
 
 
 def answer_speed(answer: Answer) -> list[tuple[str, str]]:
-    """Return speed, time to first token and stop reason, each with a label; unknown ones are left out."""
+    """Return speed, time to first token and stop reason, each with a label; unknown values are left out."""
     found, tokens, timings = [], answer.usage.completion_tokens, answer.timings
     if timings is not None and timings.ttft_s is not None:
         streaming = timings.total_s - timings.ttft_s
@@ -47,7 +47,7 @@ def answer_speed(answer: Answer) -> list[tuple[str, str]]:
 
 
 def answer_marks(answer: Answer) -> str:
-    """Return why the answer is incomplete, whether it fits its schema, and why it was slow to start; empty for most."""
+    """Return why the answer is incomplete, whether it fits its schema, and why it was slow to start; usually empty."""
     match answer.outcome:
         case Finished(finish_reason="length"):
             mark = _NO_ANSWER if is_only_reasoning(answer) else "ended by the token limit"
@@ -70,7 +70,8 @@ def is_only_reasoning(answer: Answer) -> bool:
 
 
 def _why_late(answer: Answer) -> str:
-    """Return `waited 3.2 s for other requests, cached 40 of 57 prompt tokens`; empty if it did not wait."""
+    """Return `waited 3.2 s for other requests, cached 40 of 57 prompt tokens`; empty if the answer did not have to
+    wait."""
     usage, queued_s = answer.usage, answer.timings.queued_s if answer.timings is not None else None
     if queued_s is None or queued_s < _LATE_S:
         return ""
@@ -79,5 +80,5 @@ def _why_late(answer: Answer) -> str:
 
 
 def seconds(value: float) -> str:
-    """Return `12 ms`, `1.3 s`."""
+    """Return a duration for display: `12 ms`, `1.3 s`."""
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"

@@ -384,8 +384,8 @@ def _write_number(
 
 
 def draw_places(places: AnswerPlaces) -> Image:
-    """Return the image with its marks, mode RGB. For a video: the frames at the times in the answer, at most
-    FRAMES_MAX, grey for a time that the video does not have. Blocking. Raises VlmtuiError."""
+    """Return the image with its marks, mode RGB. For a video, return a sheet of at most FRAMES_MAX frames, at the times
+    in the answer; the frame is grey if the video does not have that time. Blocking. Raises VlmtuiError."""
     if places.image.modality != "video":
         return draw_marks(open_shown(ShownMedium(places.image)), places.placed)
     named = {places.medium_of(at) for at in range(len(places.marks) + len(places.ranges))}

@@ -105,7 +105,7 @@ class LiveAnswers:
             await self._running_answers[exchange].over.wait()
 
     async def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run to completion even if the caller is cancelled; `Recorder.settle` waits for it."""
+        """Run `work` to completion, even if the caller is cancelled. `Recorder.settle` also waits for it."""
         task = asyncio.ensure_future(work)
         self._recorder.spawn(asyncio.wait([task]))
         await asyncio.shield(task)

@@ -174,7 +174,7 @@ class Divergence(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """The differences of the two prompts and answers, as far as they exist."""
+    """The differences of the two prompts and of the two answers, of those that exist so far."""
 
     prompts: PromptDiff | None = None
     answers: AnswerDiff | None = None

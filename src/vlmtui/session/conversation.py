@@ -102,7 +102,8 @@ class MessageQueue:
 
 
 class Conversation:
-    """Owns its exchanges; only it changes them. `subscribers` get every event; `opened` is called after `open`."""
+    """The open conversation. It owns its exchanges, and no other class changes them. `subscribers` get every event;
+    `opened` is called after `open`."""
 
     def __init__(self, settings: ChatSettings, recorder: Recorder, opened: Callable[[], None] = lambda: None) -> None:
         self.settings = settings
@@ -131,7 +132,7 @@ class Conversation:
 
     @property
     def exchanges(self) -> list[Exchange]:
-        """The newest exchanges; `branch.load_older` adds older ones in front."""
+        """The newest exchanges; `branch.load_older` adds older exchanges in front."""
         return self.branch.newest
 
     @property

@@ -39,7 +39,7 @@ class Teller(Protocol):
         """Show a message for `seconds`. `remedy`: the action that removes its cause."""
 
     def tell_error(self, error: VlmtuiError) -> None:
-        """Show an error, with its remedy."""
+        """Show an error, with the action that removes its cause."""
 
 
 class ConversationHolder:

@@ -326,8 +326,9 @@ class AppEngines:
         return app_engine is self._current and app_engine.state is EngineState.READY
 
     async def go_back(self) -> bool:
-        """Make the former model the current one again, and stop the one that is loading. Return True if that is done:
-        then run `watch`; False if it is no longer possible."""
+        """Make the former model the current one again, and stop the model that is loading. Return True if this worked:
+        then run `watch`. Return False if the former model is no longer loaded, or another model was chosen
+        meanwhile."""
         left, former = self._current, self._former
         if former is None or not former.is_loaded:
             return False
@@ -364,7 +365,8 @@ class AppEngines:
         await self._wait_for_endings()
 
     async def return_to(self, model: Model) -> bool:
-        """Load a model again that `make_room` stopped, unless another was chosen meanwhile. Return as `start` does."""
+        """Load a model again that `make_room` stopped, unless another model was chosen meanwhile. Return as `start`
+        does."""
         return self.state is EngineState.NONE and self.model is model and await self.start(model)
 
     async def follow_log(self, engine: Engine, on_line: Callable[[], None]) -> None:
@@ -422,7 +424,7 @@ class AppEngines:
         await self._wait_for_endings()
 
     async def leave(self) -> bool:
-        """Release the engines at exit; loaded ones stay for their keep-alive time. Return True if the current one
+        """Release the engines at exit; loaded engines stay for their keep-alive time. Return True if the current engine
         stays."""
         former, self._former = self._former, None
         for app_engine in (*self._beside, *([former] if former is not None else [])):
@@ -462,7 +464,7 @@ class AppEngines:
         self._start_stopping(left)
 
     def _end_former(self, ready: AppEngine) -> None:
-        """Keep the former engine beside the ready one if one of them is on a server; otherwise stop it."""
+        """Keep the former engine loaded beside the ready engine if one of the two is on a server; otherwise stop it."""
         former, self._former = self._former, None
         if former is not None and former.is_loaded:
             if is_remote(former.model) or is_remote(ready.model):

@@ -94,7 +94,7 @@ class Exchange:
     def put_answer(
         self, answer: Answer, request: GenerateRequest, info: EngineInfo | None, record: GenerationRecord
     ) -> None:
-        """Begin a new answer: the first, or a sibling of the existing ones."""
+        """Begin a new answer: the first, or a sibling of the existing answers."""
         if answer is not self.answer and (self.answer_id is not None or self.answer.request_id):
             count = self.answer_siblings.count + 1
             self.answer_siblings = Siblings(count, count)
@@ -314,7 +314,7 @@ class Branch:
         return count_attachments(self._older)
 
     def load_older(self, limit: int) -> list[Exchange]:
-        """Add up to `limit` older exchanges to the newest; return those added, oldest first."""
+        """Add up to `limit` older exchanges to the newest. Return the added exchanges, oldest first."""
         at = max(0, len(self._older) - limit)
         self._older, loaded = self._older[:at], self._older[at:]
         self._newest = [*loaded, *self._newest]

@@ -152,7 +152,7 @@ def with_pictures(turns: Sequence[Turn], change: PictureChange | int, made: Pict
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """One parameter with several values; the others are fixed."""
+    """A parameter with several values, and fixed values of other parameters."""
 
     parameter: str
     """A sampling parameter, a dial (`vlmtui.domain.dials`), `PROMPT`, `SYSTEM`, `PICTURE` …"""
@@ -163,7 +163,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """`3 seeds`, `2 prompts · temperature 0.8`."""
+        """The plan in short, for display: `3 seeds`, `2 prompts · temperature 0.8`."""
         parameter = find_parameter(self.parameter)
         noun = _NOUNS.get(self.parameter) or (parameter.plural if parameter else "") or f"{self.parameter} values"
         fixed = (PARAMETERS[name].describe(value) for name, value in self.fixed.items())
@@ -171,7 +171,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def changes_prompt(self) -> bool:
-        """True if the plan changes the prompt or the adapter: one answer can then be scored under each."""
+        """True if the plan changes the prompt or the adapter: the same answer can then be scored in each lane."""
         return self.parameter in (SYSTEM, PICTURE, PIXELS, ADAPTER) or self.changes_rendering
 
     @property
@@ -357,7 +357,8 @@ class FanOut:
         pictures: PictureMap | None = None,
         engines: LaneEngines | None = None,
     ) -> None:
-        """`adapter`: the LoRA adapter's folder unless the plan varies it. `engines`: for a plan over engines."""
+        """`adapter`: the LoRA adapter's folder unless the plan varies it. `engines`: the engines of a plan that varies
+        the engine."""
         self.plan = plan
         self.sampling = sampling
         self.base = 0
@@ -387,7 +388,8 @@ class FanOut:
             await self._engines.run(self.lanes)
 
     def difference(self, number: int) -> AnswerDiff | None:
-        """Compare the answer of lane `number` (right) with the base's (left); None: nothing to compare. May be slow."""
+        """Compare the answer of lane `number` (right) with the answer of the lane `base` (left); None if there is
+        nothing to compare. May be slow."""
         base, other = self.lanes[self.base], self.lanes[number]
         if base is other or base.is_running or other.is_running:
             return None
@@ -405,7 +407,8 @@ class FanOut:
         return self._changes[self.base, number]
 
     async def scores(self) -> list[LaneScore | None]:
-        """Return how likely the base's answer is under each lane's prompt; None for the base. Raises VlmtuiError."""
+        """Return how likely the answer of the lane `base` is under each lane's prompt; None for that lane. Raises
+        VlmtuiError."""
         if not self.plan.changes_prompt:
             return [None] * len(self.lanes)
         return await score_lanes(self.lanes, self.base)
@@ -415,7 +418,7 @@ class FanOut:
         return self.lanes.document(first=self.base)
 
     def report(self, number: int) -> PromptReport:
-        """Return one lane for the inspector."""
+        """Return a lane as a report for the inspector."""
         lane = self.lanes[number]
         return PromptReport.of_answer(lane.spec.label, lane.answer, request=lane.request, info=lane.info)
 

@@ -62,7 +62,7 @@ class ThoughtMeter:
         return None if self._began_s is None or not self.is_timed else time.monotonic() - self._began_s
 
     def take(self, text: str, token_ids: Sequence[int], vocabulary: Vocabulary) -> None:
-        """Process new text. `token_ids`: all of the answer so far."""
+        """Process new text. `token_ids`: all tokens of the answer so far."""
         if self.ended is not None:
             return
         if self._began_s is None:

@@ -119,13 +119,13 @@ class Lane:
 
     @property
     def request(self) -> GenerateRequest:
-        """The request of a lane that generates an answer; not for a lane that scores one."""
+        """The request for an answer. Only for a lane that generates an answer, not for a scoring lane."""
         assert isinstance(self.spec.request, GenerateRequest)
         return self.spec.request
 
     @property
     def info(self) -> EngineInfo | None:
-        """The facts of its engine; None until loaded."""
+        """The facts of the lane's engine; None until the engine is loaded."""
         return self.engine.info if self.engine is not None else None
 
     @property
@@ -170,8 +170,8 @@ class Lanes(tuple[Lane, ...]):
     def document(self, *, first: int = 0, generation_prompt: str = "") -> Comparison:
         """Return requests and answers as a document, without the attachments' bytes. Slow for long prompts.
 
-        first: the lane that the others are compared with. generation_prompt: the family's, to detect that a raw prompt
-        lacks it."""
+        first: the lane that the others are compared with. generation_prompt: the family's generation prompt, to detect
+        a raw prompt without it."""
         order = [self[first], *(lane for at, lane in enumerate(self) if at != first)]
         info = next((lane.info for lane in order if lane.info is not None), None)
         if info is None:
@@ -447,7 +447,7 @@ class EngineSource(Protocol):
         """Return True if the model is loaded or fits in memory in addition to the loaded ones."""
 
     async def open(self, model: Model) -> Engine:
-        """Return the loaded engine with this model. Raises VlmtuiError."""
+        """Return an engine with this model, loading the model if necessary. Raises VlmtuiError."""
 
     async def make_room(self) -> None:
         """Stop all engines on this machine; return when they have ended."""

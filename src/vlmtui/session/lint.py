@@ -32,7 +32,8 @@ class LintReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scope(self) -> str:
-        """`19 conversations (chat_template.jinja)`. Hostile text."""
+        """The number of test conversations and the checked templates, for display: `19 conversations
+        (chat_template.jinja)`. Hostile text."""
         if not self.templates:
             return "no template"
         return f"{len(self.conversations)} conversations ({', '.join(self.templates)})"

@@ -156,7 +156,8 @@ class _Rows:
         self._words = query.casefold().split()
 
     def add_family(self, family: Family) -> None:
-        """Add the family's default model, and others that are running, downloaded, or matched by the query."""
+        """Add the family's default model, and its other models that are running, downloaded, or matched by the
+        query."""
         about = " ".join((family.title, family.family, *family.architectures, *family.takes)).casefold()
         has_default = False
         # Without a query, further models are listed only if they run or are downloaded: usually none.
@@ -338,7 +339,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 class MemoryNeed(msgspec.Struct, frozen=True):
-    """The memory that engines to be loaded on this machine need."""
+    """The memory that is needed to load engines on this machine."""
 
     names: tuple[str, ...]
     """The names of the models. Hostile text."""

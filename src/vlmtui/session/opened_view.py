@@ -28,7 +28,7 @@ Region = tuple[float, float, float, float]
 
 
 class FoundRegion(msgspec.Struct, frozen=True):
-    """A part of the sent image, and its mean difference from the image that the model sees, in levels of 255."""
+    """A part of the sent image, and its mean difference from the image that the model sees, in levels from 0 to 255."""
 
     region: Region
     levels: float

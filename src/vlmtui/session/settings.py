@@ -56,7 +56,7 @@ class ChatSettings(msgspec.Struct, frozen=True):
         self, family: Family, turns: Sequence[Turn], *, seed: int | None = None, logprobs: int | None = None
     ) -> GenerateRequest:
         """Return the request for an answer to the last turn. The engine keeps the answer until it is fetched. `seed`:
-        overrides the sampling's. Raises VlmtuiError if the family does not accept the conversation."""
+        replaces the seed in the sampling. Raises VlmtuiError if the family does not accept the conversation."""
         sampling = self.sampling if seed is None else msgspec.structs.replace(self.sampling, seed=seed)
         return make_request(family, turns, sampling, logprobs=logprobs, adapter=self.adapter, keep=True)
 
@@ -88,7 +88,8 @@ class ChatSettings(msgspec.Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """`T 0.7 · enable_thinking false · LoRA my-adapter · system prompt`, for the status line."""
+        """The settings in short, for the status line: `T 0.7 · enable_thinking false · LoRA my-adapter · system
+        prompt`."""
         temperature = self.sampling.temperature
         shown = "default" if temperature is None else PARAMETERS["temperature"].format(temperature)
         variables = "".join(

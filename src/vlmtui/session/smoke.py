@@ -169,5 +169,6 @@ async def ask_smoke(engine: Engine, family: Family, case: SmokeCase, sampling: S
 
 
 def sees(results: Sequence[SmokeResult]) -> bool:
-    """Return True if the answers name colour and kind of two or more of the three single shapes. By chance: 1 in 16."""
+    """Return True if the answers name colour and kind of two or more of the three single shapes. Guessing succeeds 1
+    time in 16."""
     return sum(one.skill == "what" and one.outcome is SmokeOutcome.RIGHT for one in results) >= 2

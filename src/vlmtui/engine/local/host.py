@@ -276,13 +276,13 @@ class WorkerHost:
             return True
 
     async def _remove_files(self, endpoint: Endpoint) -> None:
-        """Remove a dead worker's files, unless a new one has been started since."""
+        """Remove a dead worker's files, unless a new worker has been started since."""
         async with locked(endpoint.lock):
             if not await _processes(endpoint):
                 endpoint.remove()
 
     async def _end_locked(self, endpoint: Endpoint, *, shutdown_sent: bool) -> None:
-        """End a worker while holding the lock, so that no new one starts at the same endpoint."""
+        """End a worker while holding the lock, so that no new worker starts at the same endpoint."""
         async with locked(endpoint.lock):
             await self._end_processes(endpoint, shutdown_sent=shutdown_sent)
 

@@ -64,8 +64,8 @@ def _has_ended(process: psutil.Process, within_s: float) -> bool:
 
 
 def worker_processes(endpoint: Endpoint) -> list[psutil.Process]:
-    """Return all living processes of the worker: those marked by its working directory or an environment variable,
-    which child processes inherit, and all their descendants."""
+    """Return all living processes of the worker: those whose working directory or environment variable marks them as
+    the worker's (child processes inherit both), and all their descendants."""
     found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         if process.pid not in found and _is_marked(process, endpoint):

@@ -190,7 +190,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _decode(data: bytes, type: type[_T]) -> _T | None:
-    """Return a line's JSON; None if it is of another type, or no JSON."""
+    """Return a line's JSON as a value of this type; None if the line is not such JSON."""
     try:
         return msgspec.json.decode(data, type=type)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):

@@ -185,7 +185,8 @@ def _hash(value: object) -> str:
 
 
 def _folder_digest(folder: Path) -> str:
-    """Return a digest of a model's files: names, sizes, and samples of their content. All of it would take minutes."""
+    """Return a digest of a model's files: names, sizes, and samples of their content. Reading the whole content would
+    take minutes."""
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
         size = path.stat().st_size
@@ -235,8 +236,9 @@ class BatchEngine:
     """The engine that answers a batch. If it dies, it is started again, and the interrupted requests are repeated."""
 
     def __init__(self, open_engine: Callable[[], Awaitable[Engine]], engine: Engine, *, most: int | None = None):
-        """engine: a loaded engine. open_engine: loads another one; raises VlmtuiError. most: the most requests at once;
-        None: two to four times as many as the engine runs together, so that the next ones are always ready."""
+        """engine: a loaded engine. open_engine: loads a new engine; raises VlmtuiError. most: the maximum number of
+        requests at once; None: two to four times as many as the engine runs together, so that the next requests are
+        always ready."""
         assert engine.info is not None, "the engine is loaded"
         self.engine = engine
         self.info: EngineInfo = engine.info
