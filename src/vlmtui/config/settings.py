@@ -75,7 +75,8 @@ _BYTES_MAX = 1_000_000
 
 
 class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Sampling parameters. Unset ones come from the model family's record, then from vlmtui's defaults."""
+    """The user's sampling parameters. A parameter that is None comes from the model family's TOML record, or else from
+    vlmtui's defaults."""
 
     temperature: float | None = None
     """0 is greedy: always the most likely token."""
@@ -210,7 +211,7 @@ def _read(file: Path) -> dict[str, object]:
 
 
 def _with(settings: Settings, given: Mapping[str, object], source: str, *, strict: bool = True) -> Settings:
-    """Return the settings with the given fields replaced. `source` names their source in errors."""
+    """Return the settings with the given fields replaced. `source`: the file, variable or option to name in errors."""
     _check_names(given, Settings, source, "")
     try:
         made = msgspec.convert(merged(msgspec.to_builtins(settings), given), Settings, strict=strict)
@@ -279,7 +280,8 @@ def _hint_about_keys(given: Mapping[str, object]) -> str:
 
 
 def _reworded(error: msgspec.ValidationError) -> str:
-    """Reword msgspec's "Expected `float`, got `str` - at `$.sampling.temperature`" to start with the field."""
+    """Return msgspec's message, such as "Expected `float`, got `str` - at `$.sampling.temperature`", reworded to begin
+    with the field."""
     text, _, place = str(error).partition(" - at ")
     field = place.strip("`").removeprefix("$.")
     text = text.replace("`", "")

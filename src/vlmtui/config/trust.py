@@ -1,4 +1,5 @@
-"""The user's permissions to run models' own Python code: repositories by commit, folders by file hashes."""
+"""The user's permissions to run models' own Python code. For a repository, a permission is for one commit; for a
+folder, it is for the present content of its files."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class _TrustedFolder(msgspec.Struct, frozen=True):
 
 
 class TrustStore:
-    """`trusted.json` in the config folder: `model@commit` for a repository, the files' hashes for a folder."""
+    """The file `trusted.json` in the config folder. It contains `model@commit` for a repository, and the hashes of the
+    files for a folder."""
 
     def __init__(self, paths: Paths) -> None:
         self._file = paths.config / "trusted.json"

@@ -191,7 +191,7 @@ def _json(value: object) -> str:
 
 
 def _code(text: str) -> str:
-    """Return a code span that the text cannot close."""
+    """Return a Markdown code span. Backticks in the text cannot end it."""
     text = visible(text, keep="")
     fence = "`" * (_longest_run(text) + 1)
     pad = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""
@@ -199,7 +199,7 @@ def _code(text: str) -> str:
 
 
 def _fenced(text: str) -> str:
-    """Return a fenced block that the text cannot close."""
+    """Return a fenced code block in Markdown. Fences in the text cannot end it."""
     text = visible(text)
     fence = "`" * max(3, _longest_run(text) + 1)
     return f"{fence}text\n{text}\n{fence}"

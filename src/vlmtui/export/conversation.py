@@ -191,7 +191,7 @@ def damaged_of(document: Document, *, shown_only: bool = False) -> tuple[str, ..
 
 
 def without_folders(text: str) -> str:
-    """Return the last part of an absolute path; other text unchanged."""
+    """Return the last part of an absolute path; return any other text unchanged."""
     return (PurePath(text).name or text) if text.startswith("/") else text
 
 

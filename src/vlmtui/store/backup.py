@@ -52,8 +52,8 @@ class RestoreResult(NamedTuple):
 
 def back_up_daily(data: Path, *, now: float | None = None) -> Path | None:
     """Copy the database in `data` to `backups/`, unless there is a copy of the last 24 hours, and keep the newest three
-    copies. A damaged database is not copied. Blocking; other processes may write meanwhile. Return the copy, or None.
-    Raises VlmtuiError."""
+    copies. A damaged database is not copied. Blocking; other processes may write meanwhile. Return the path of the new
+    copy; None if no copy was made. Raises VlmtuiError."""
     path, folder = data / FILE, data / "backups"
     now = time.time() if now is None else now
     known = daily_backups(data)

@@ -38,7 +38,7 @@ _UNWRITABLE = frozenset(
 
 
 def create_schema(connection: sqlite3.Connection) -> None:
-    """Create everything in an empty database, all or nothing."""
+    """Create all tables, indexes, views and triggers in an empty database. If that fails, the database stays empty."""
     connection.executescript(f"BEGIN IMMEDIATE; {_SQL} COMMIT;")
 
 
@@ -47,7 +47,8 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def schema_fault(connection: sqlite3.Connection) -> str | None:
-    """Return why a database's schema is not exactly that of `schema.sql`, or None. Raises sqlite3.Error."""
+    """Return what is wrong with a database's schema, compared with `schema.sql`; None if nothing is wrong. Raises
+    sqlite3.Error."""
     if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
         return "its header is not vlmtui's"
     found, expected = schema_of(connection), expected_schema()
@@ -191,7 +192,7 @@ def set_up(connection: sqlite3.Connection) -> None:
 
 
 def code_of(error: sqlite3.Error) -> int:
-    """Return the primary result code; 0 if Python's sqlite3 module itself raised."""
+    """Return SQLite's primary result code of an error; 0 if Python's sqlite3 module itself raised the error."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
@@ -230,7 +231,7 @@ class Damage(NamedTuple):
 
 
 class StoreError(VlmtuiError):
-    """The database is unusable now; the same call may succeed later. `damage`: set if it is damaged."""
+    """The database can't be used now; the same call may succeed later. `damage`: set if the database is damaged."""
 
     def __init__(
         self, kind: ErrorKind, message: str, *, detail: str = "", hint: str = "", damage: Damage | None = None

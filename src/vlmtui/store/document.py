@@ -46,7 +46,7 @@ class DocumentComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DocumentTurn(TurnData, frozen=True, kw_only=True):
-    """One turn of the tree. Ids are local to the document."""
+    """One turn of the conversation's tree. Ids of turns are only valid within the document."""
 
     id: Natural
     parent: Natural | None = None

@@ -133,7 +133,7 @@ def damage_of(path: Path, *, seconds: float | None = None, name: str = "") -> st
 
 
 def _search_fault(connection: sqlite3.Connection) -> str | None:
-    """Return which full-text index does not match the texts, or None. Raises sqlite3.Error."""
+    """Return which full-text index does not match the stored texts; None if all match. Raises sqlite3.Error."""
     for index in SEARCHES:
         try:
             # With rank 1 the index is compared with the texts.
@@ -175,8 +175,9 @@ def _make(path: Path) -> None:
 
 
 def _flush_log(path: Path) -> None:
-    """Copy the write-ahead log of a killed process into the database. If that process's fsync had failed, the kernel
-    believes that the data is written, and a power failure would lose all later changes in the log."""
+    """Copy the write-ahead log that a killed process left behind into the database. If that process could not write the
+    log to the disk, the kernel still takes the log for written: a power failure would then lose all later changes in
+    it."""
     with closing(open_connection(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
@@ -282,7 +283,7 @@ def _move_companions(path: Path, other: Path) -> None:
 
 @contextmanager
 def explaining(path: Path) -> Iterator[None]:
-    """Convert errors to VlmtuiError with a readable message."""
+    """Within the `with` block, convert errors to VlmtuiError with a readable message."""
     try:
         yield
     except sqlite3.Error as error:
@@ -342,7 +343,7 @@ def verify_store(folder: Path, media: Path) -> StoreReport:
 
 
 def _check_media(media: Path, wanted: set[str]) -> tuple[list[StoreFinding], int, int]:
-    """Return the faults of the stored files, their number, and how many are unused."""
+    """Return the faults of the stored files, the number of stored files, and how many of them are unused."""
     findings: list[StoreFinding] = []
     hashes: set[str] = set()
     count = unused = 0

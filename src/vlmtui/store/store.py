@@ -157,7 +157,7 @@ class Store:
         return cls(database, lock, media or folder / "media")
 
     def close(self) -> None:
-        """Close the store; may be called twice. Its running answers now count as interrupted."""
+        """Close the store; may be called twice. Answers that it has not finished writing then count as interrupted."""
         self.database.close()
         self._lock.close()
 
@@ -350,8 +350,8 @@ class Store:
         self._change(TURNS, turn, left_out=left_out)
 
     def write_answer(self, answer: TurnId, text: str, data: AnswerData) -> None:
-        """Store the whole text so far, and the fields of `data` that are not None. A state other than `running` ends
-        the answer. A failed call loses nothing if the next one succeeds."""
+        """Store the answer's whole text so far, and the fields of `data` that are not None. A state other than
+        `running` ends the answer. After a failed call, the next one still stores everything."""
         fields = {name: value for name, value in msgspec.structs.asdict(data).items() if value is not None}
         if data.generation is not None:
             fields["mode"] = data.generation.mode

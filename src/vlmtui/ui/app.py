@@ -94,7 +94,8 @@ def _commands() -> type[Provider]:
 
 
 class VlmtuiApp(App[ExitReport | None]):
-    """The app. Holds what screens share, opens screens, and handles messages and actions that work on every screen."""
+    """The app. Holds what screens share, opens screens, and handles the messages and actions that all screens have in
+    common."""
 
     TITLE = "vlmtui"
     # The first screens' styles are loaded here: a screen with styles of its own makes Textual parse all styles again.
@@ -161,7 +162,7 @@ class VlmtuiApp(App[ExitReport | None]):
             super()._display(screen, renderable)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Return `$muted` and `$faint`, for themes that lack them."""
+        """Return the colours `$muted` and `$faint`, for themes that do not define them."""
         return dict(VARIABLES)
 
     async def on_event(self, event: events.Event) -> None:
@@ -222,7 +223,8 @@ class VlmtuiApp(App[ExitReport | None]):
         self._departure.interrupt()
 
     def run_action_id(self, id: str, argument: str = "") -> None:
-        """Run an action of the table for the palette or a slash command: a method of the screen, or else of the app."""
+        """Run the action with this id, for the palette or a slash command. Calls the screen's method for it, or else
+        the app's."""
         _, name, parameters = parse(ACTIONS[id].command)
         action = method_of(self.screen, name) or method_of(self, name)
         if action is None:
@@ -341,7 +343,8 @@ class VlmtuiApp(App[ExitReport | None]):
         await ask_user(self, CompareScreen(comparison, message, send=send, on_edit=on_edit, look=look))
 
     async def choose_comparison(self, message: ComparedMessage) -> str | None:
-        """Show the stored comparisons of a message; return a raw prompt to run again, or None. Raises VlmtuiError."""
+        """Let the user look at the stored comparisons of a message. Return a raw prompt that the user wants to send
+        again, or None. Raises VlmtuiError."""
         from vlmtui.ui.compare.sides import choose_stored_comparison
 
         return await choose_stored_comparison(self, message)
@@ -557,7 +560,8 @@ class VlmtuiApp(App[ExitReport | None]):
             self.push_screen(HelpScreen(getattr(screen, "SCOPE", ""), first=first))
 
     def action_help_quit(self) -> None:
-        """Ctrl+C with nothing to copy or stop: show how to quit; quit if pressed twice within two seconds."""
+        """Handle Ctrl+C when there is nothing to copy or stop: show how to quit; quit if it was pressed twice within
+        two seconds."""
         self.interrupt()
 
     async def action_quit(self) -> None:
@@ -576,7 +580,8 @@ class VlmtuiApp(App[ExitReport | None]):
         self.call_after_refresh(self.start, self._begin_conversation, "conversation")
 
     async def _read_records(self) -> None:
-        """Read the model families' records, and show errors in the user's own ones. Runs after the first paint."""
+        """Read the model families' records, and show errors in records that the user has added. Runs after the first
+        paint."""
         await asyncio.to_thread(self.services.registry.read)
         for warning in self.services.registry.warnings:
             self.tell(one_line(str(warning)), seconds=15, severity="warning")
@@ -613,7 +618,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self._post_to_screens(EngineChanged)
 
     def _log_grew(self) -> None:
-        """Post EngineLogGrew to the screens after 0.1 s, once for all lines until then."""
+        """Post EngineLogGrew to the screens after 0.1 s; one message stands for all lines until then."""
         if not self._is_log_due:
             self._is_log_due = True
             self.set_timer(_LOG_EVERY_S, self._post_log_grew)

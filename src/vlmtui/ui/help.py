@@ -157,7 +157,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class HelpBlock(Block):
-    """A heading, and a row for each key of one scope (a screen, a widget or the app)."""
+    """The help about one scope (a screen, a widget or the app): a heading, and a row for each of its actions."""
 
     margin = 1
 
@@ -228,7 +228,7 @@ class HelpScreen(ModalScreen[None]):
         self.query_one("#text", DocumentView).show(*(blocks or [nothing]))
 
     def _scopes(self) -> Iterator[Scope]:
-        """Yield the scopes of the screen and its widgets, then the app's, then all others."""
+        """Yield the scopes of the screen below and its widgets, then the app's, then all others."""
         own = [scope for scope in SCOPES.values() if self._scope and self._scope in (scope.name, scope.within)]
         yield from sorted(own, key=lambda scope: scope.name != self._first)
         yield SCOPES["app"]

@@ -85,7 +85,7 @@ class KeyBindings:
         return [*self.warnings[:most], *([f"… and {more} more, listed by `vlmtui config show`"] if more > 0 else [])]
 
     def of(self, id: str) -> tuple[str, ...]:
-        """Return an action's keys, as Textual names them; empty without a key."""
+        """Return an action's keys, as Textual names them; empty if the action has no key."""
         return self._keys.get(id, default_keys(id))
 
     def chosen(self, *scopes: str) -> frozenset[str]:
@@ -157,7 +157,8 @@ class KeyBindings:
                 )
 
     def _remove_from_text_fields(self) -> None:
-        """Remove keys that the user gave to actions of the chat and the app from the actions of text fields."""
+        """If the user has given a key to an action of the chat or of the app, the editing actions of text fields lose
+        that key."""
         taken = self.chosen("chat", "app")
         for action in SCOPES["editor"].actions:
             keys = self.of(action.id)
@@ -212,7 +213,7 @@ def ways(app: App[Any], action: Action) -> list[str]:
 
 
 def led(app: App[Any], action: Action) -> list[str]:
-    """Return the keys that run an action after the leader key, as `["Ctrl+X o"]`; an empty list if the action has no
+    """Return how to run an action with the leader key: both keys, as `["Ctrl+X o"]`; an empty list if the action has no
     leader key."""
     leaders = key_bindings(app).of(LEADER)
     return [f"{spell_key(leaders[0])} {spell_key(action.leader)}"] if action.leader and leaders else []

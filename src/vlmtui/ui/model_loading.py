@@ -44,7 +44,8 @@ class ModelLoading:
             self._app.show_loading(model)
 
     def choose(self, model: Model, machine: Machine | None = None, *, size_accepted: bool = False) -> None:
-        """Load a model. Ask the user first if the model brings its own code, or may not fit into memory."""
+        """Load a model. Ask the user first if the model brings its own code that is not trusted yet, or if it may not
+        fit into memory."""
         model = self._checks.allowed(model)
         running = self._app.engines.model
         is_known = running is not None and running.spec == model.spec
@@ -176,7 +177,8 @@ class ModelLoading:
             self._app.tell(str(error), severity="warning")
 
     async def _switch(self, model: Model) -> None:
-        """Load another model. Ask first if both don't fit into memory, or an answer is running."""
+        """Load another model. Ask first if an answer is running, or if the loaded model and the new one don't both fit
+        into memory."""
         controller, chat = self._app.engines, self._app.conversation.chat
         loaded = [*controller.models, *([controller.former] if controller.keeps_former and controller.former else [])]
         in_the_way = [one for one in loaded if not is_remote(one)]

@@ -110,7 +110,7 @@ class FilterInput(LineInput):
 
 
 def _fitting(path: str, width: int) -> str:
-    """Return the path, or the end of it that fits into `width` cells."""
+    """Return the path; if it is wider than `width` cells, return only its end."""
     if cell_len(path) <= width:
         return path
     at, width = len(path), width - 1
@@ -523,7 +523,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
             self._filter.cursor_position = len(self._filter.value)
 
     def action_leave(self) -> None:
-        """Clear the filter; close the browser if it is empty."""
+        """Clear the filter; if the filter is empty, close the browser."""
         if self._filter.value:
             self._filter.value = ""
         elif self._shows_recent:

@@ -184,7 +184,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
     @property
     def _is_gone(self) -> bool:
-        """True if the dialog was closed: results may still arrive."""
+        """True if the dialog was closed. Threads may deliver results even after that."""
         return not self.query("#frames")
 
     @property
@@ -217,7 +217,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
             self._say("", failed=False)
 
     def _read(self) -> VideoSampling | None:
-        """Return the fields' values; None if one is invalid, with the problem shown below its field."""
+        """Return the fields' values. If one of them is invalid, show the problem below its field and return None."""
         typed = {name: self.query_one(f"#{name}", Input).value for name in FIELDS}
         entered = read_fields(typed, self._attachment.duration_s)
         for name in FIELDS:
@@ -251,7 +251,8 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         told.display = bool(problem)
 
     def _rows(self, sheet: Sheet) -> list[Widget]:
-        """Return an image and a line of times for each row of frames; only the times if images are off."""
+        """Return the widgets for the rows of frames: for each row, an image and a line of times. If images are off,
+        only the times."""
         if not sheet.rows:
             times = [f"{number:>4}  {clock(time)}" for number, time in enumerate(sheet.times_s, 1)]
             return [Static("\n".join(times), classes="list", markup=False)]

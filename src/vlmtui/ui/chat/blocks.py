@@ -59,7 +59,7 @@ class Part(Enum):
 
 @dataclass(frozen=True)
 class Marked:
-    """A message or an answer of the transcript, to be selected or acted on."""
+    """A message or an answer of the transcript: the selected one, or the one that an action is about."""
 
     exchange: Exchange
     part: Part
@@ -76,7 +76,7 @@ class Marked:
 
     @property
     def turn(self) -> TurnId | None:
-        """The id in the store; None until the message or answer is stored."""
+        """The id of the stored turn; None until the message or answer is stored."""
         return self.exchange.user_id if self.part is Part.MESSAGE else self.exchange.answer_id
 
     @property
@@ -293,7 +293,8 @@ class AnswerBlock(Block):
 
 
 def reasoning_lines(parts: ThinkingParts, title: str, width: int, *, is_open: bool) -> Lines:
-    """Return the title, and below it the whole reasoning if `is_open`, or its last lines while it streams."""
+    """Return the reasoning's title, and below it the whole reasoning if `is_open`, or else its last lines while it
+    streams."""
     lines = [one(f"{'▼' if is_open else '▶'} {title}", "$muted")]
     text, room = parts.thinking, max(1, width - 2)
     if parts.is_thinking:
@@ -306,8 +307,8 @@ def reasoning_lines(parts: ThinkingParts, title: str, width: int, *, is_open: bo
 
 
 def reasoning_title(answer: Answer, parts: ThinkingParts) -> str:
-    """Return `Thinking… 3 s · 120 tokens` while it runs, then `Thought · 4.2 s · 210 tokens`; if the tokens are
-    unknown, words are counted."""
+    """Return `Thinking… 3 s · 120 tokens` while the reasoning streams, then `Thought · 4.2 s · 210 tokens`. If the
+    number of tokens is unknown, the words are counted instead."""
     if parts.is_thinking:
         running = answer.thought.seconds
         facts = [f"{int(running)} s"] if running is not None and running >= 1 else []
@@ -337,7 +338,8 @@ def marks_line(exchange: Exchange) -> Content:
 
 
 def failure_note(app: App[Any], answer: Answer) -> Content:
-    """Return the failure's message, detail and hint, and the key that sends again; empty if nothing failed."""
+    """Return the failure's message, detail and hint, and the key that sends the message again; empty if nothing
+    failed."""
     failure = answer.failure
     if failure is None:
         return Content()

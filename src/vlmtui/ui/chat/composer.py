@@ -146,8 +146,8 @@ class Composer(TextArea, inherit_bindings=False):
             self._insert_gap(event.text[:1])
 
     def _insert_gap(self, first: str) -> None:
-        """Insert a space if the cursor is directly after the attachments at the start of the text and the user begins
-        to type there. `first`: the first typed character."""
+        """Insert a space if the cursor is directly after the attachments at the start of the text, and the user types
+        or pastes there. `first`: the first character of the new text."""
         is_behind = not self.selected_text and 0 < self.draft.lead_in(self.text) == self.cursor_offset
         if is_behind and first not in "/@" and not first.isspace():
             self.insert(" ", self.cursor_location)

@@ -352,7 +352,7 @@ class StatusBar(Static):
 
 
 class QueueBar(Static):
-    """One line for each queued message, then the reason why they wait. Hidden without messages."""
+    """One line for each queued message, then the reason why they wait. Hidden if no message is queued."""
 
     DEFAULT_CSS = """
     QueueBar {

@@ -161,7 +161,7 @@ class ChatScreen(Screen[None]):
 
     @on(Composer.SelectionWanted)
     async def action_select_message(self) -> None:
-        """Select a message; if there is none, ↑ shows the previous sent message."""
+        """Select the newest message or answer. If there is none, put the last sent message into the composer."""
         if not await self._cursor.begin():
             self.query_one(Composer).recall()
 
@@ -285,7 +285,7 @@ class ChatScreen(Screen[None]):
 
     @property
     def marked(self) -> Marked | None:
-        """The selected message or answer, on which actions without a number act; None: nothing is selected."""
+        """The selected message or answer, which actions use if the user gives no number; None: nothing is selected."""
         return self._cursor.marked
 
     def compared_message(self) -> ComparedMessage:

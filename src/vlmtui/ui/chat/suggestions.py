@@ -146,7 +146,7 @@ def _is_folder(item: os.DirEntry[str]) -> bool:
 
 
 def _rank(name: str, wanted: str) -> int | None:
-    """Return how well a name matches the typed text, a lower number is better; None if it does not match."""
+    """Return how well a name matches the typed text (a lower number is better); None if it does not match."""
     if name.startswith(wanted):
         return 0
     return 1 if wanted in name else None
@@ -271,7 +271,8 @@ class PathOffer(Static):
         return await asyncio.wait_for(asyncio.to_thread(find_mentions, text, Path.cwd()), _LOOK_S)
 
     def ask(self, mentions: Sequence[Mention], draft: Draft | None = None) -> None:
-        """Show the files found in the draft, and the keys; hide the question if there are none."""
+        """Ask whether to attach the files found in the draft, and show the keys for it. If no files were found, hide
+        the question."""
         self.mentions = list(mentions)
         self._words, self._outside = (draft.words, draft.outside) if draft else ("", [])
         self.display = self.is_open

@@ -83,7 +83,7 @@ class PictureStrip(HorizontalScroll, can_focus=False):
             yield view
 
     async def fit(self, height: int) -> None:
-        """Choose the rows of the thumbnails for a screen of `height` rows."""
+        """Choose how many rows the thumbnails take on a screen of `height` rows."""
         rows = next((rows for least, rows in _ROWS if height >= least), 0) if self._attachments else 0
         self.display = bool(rows)
         if rows != self._rows:

@@ -84,8 +84,8 @@ def _blank_after(state: StateBlock, first: int, last: int) -> int:
 
 
 def _math_end(state: StateBlock, opening: str, closing: str, first: int, last: int) -> int | None:
-    """Return the number of the line after a formula, which must end together with a line; None if there is no such
-    end."""
+    """Return the number of the line after a formula. None if its closing delimiter is missing, or if more text follows
+    it in its line."""
     for number in range(first, min(last, first + _MATH_LINES_MAX)):
         line = state.src[state.bMarks[number] : state.eMarks[number]].strip()
         if number == first:

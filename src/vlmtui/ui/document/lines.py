@@ -134,8 +134,8 @@ def hanging(text: str, width: int) -> Lines:
 
 
 def as_written(lines: Iterable[tuple[Line, int, int | None]]) -> str:
-    """Return parts of lines as text without the line breaks of wrapping. `lines`: a line, a start and an end for each
-    part; an end of None is the end of the line."""
+    """Return parts of lines as text, without the line breaks that wrapping added. `lines`: a line, a start and an end
+    for each part; an end of None means the end of the line."""
     found: list[str] = []
     for line, start, end in lines:
         last = len(line.plain) - line.tail

@@ -240,7 +240,8 @@ class DocumentView(ScrollView, can_focus=False):
         self._scroll(max(0, top))
 
     def show_line(self, block: Block, number: int) -> None:
-        """Bring a line of a block into view, into its upper third if it was not there."""
+        """Scroll until a line of a block is in view. If it was out of view, it is then in the upper third of the
+        view."""
         line, height = self.document.start(block) + number, self.size.height
         if not self.top <= line < self.top + height:
             self.is_following = False

@@ -60,7 +60,8 @@ def summary(report: LintReport) -> str:
 
 
 class LintScreen(SearchScreen):
-    """Lists the findings, with the template beside them. `lint`: checks the model, blocking; None if it can't."""
+    """Lists the findings, with the template beside them. `lint`: checks the model and returns a report; it blocks.
+    None: the model can't be checked."""
 
     CSS_PATH = "lint.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
@@ -151,7 +152,8 @@ class LintScreen(SearchScreen):
         self.query_one("#details", DocumentView).show(*told)
 
     def _show_source(self, found: LintFinding | None) -> None:
-        """Show a finding's template, lines with findings marked, at its line; None: the first template."""
+        """Show the template of a finding, scrolled to the finding's line; lines with findings are marked. None: show
+        the first template."""
         if self.report is None:
             return
         name = found.source if found is not None and found.source else next(iter(self.report.templates), "")

@@ -257,7 +257,7 @@ def _value_of(parameter: Parameter, sampling: Sampling) -> str:
 
 
 class TokenRow(msgspec.Struct, frozen=True):
-    """A row of the table of tokens: a token, or all tokens of an image. The texts are untrusted."""
+    """A row of the table of tokens: a token, or all tokens of an image. Its texts are hostile (see `vlmtui.text`)."""
 
     first: int
     """Index of the token in the prompt."""
@@ -362,7 +362,8 @@ def _content(row: TokenRow) -> Content:
 
 
 def token_label(text: str) -> str:
-    """Return a token's untrusted text on one line, with line breaks, tabs, and spaces at its ends visible."""
+    """Return a token's text, which may be hostile (see `vlmtui.text`), on one line. Line breaks, tabs, and spaces at
+    its ends are made visible."""
     edges = len(text) - len(text.lstrip(" ")), len(text.rstrip(" "))
     return "".join(
         "·" if char == " " and not edges[0] <= at < edges[1] else _BREAKS.get(char, char) if char != " " else char

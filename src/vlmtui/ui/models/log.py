@@ -35,7 +35,8 @@ _BLOCK_LINES = 500
 
 
 def log_line(line: str) -> str:
-    """Return a log line to display: without its colours, all other control characters visible."""
+    """Return a log line for display: without the escape sequences of colours, and with other control characters made
+    visible."""
     return one_line(_COLOURS.sub("", line))
 
 

@@ -389,7 +389,8 @@ class ModelsScreen(Screen[None]):
         return self in self.app.screen_stack[2:]
 
     async def _look_up(self) -> None:
-        """Read the records and start slow lookups once the screen is painted."""
+        """Read the families' records. Then start slow lookups: memory, running engines, downloaded models and servers.
+        Called once the screen is painted."""
         await asyncio.to_thread(self.services.registry.read)
         if not self._shows_all:
             self._fill()

@@ -97,7 +97,8 @@ class ModelViewScreen(SeeingScreen[OpenedView]):
 
 
 def sight_of(opened: OpenedView, kind: ViewKind, number: int) -> Sight:
-    """Return the view `kind` of image `number` (from 0). Blocking. Raises VlmtuiError if there is none."""
+    """Return what the view `kind` shows of the image, tile or frame with the index `number`. Blocking. Raises
+    VlmtuiError if there is no such view."""
     medium = opened.view.medium
     if kind == "original":
         if isinstance(opened.original, VlmtuiError):

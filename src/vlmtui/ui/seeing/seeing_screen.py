@@ -1,4 +1,4 @@
-"""The base of the screens about images that a model saw: an image with marks, and a list beside it."""
+"""The base class of the screens about images that a model saw: an image with marks, and a list beside it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _O = TypeVar("_O")
 
 
 class Sight(NamedTuple):
-    """An RGB image, the marks to draw on it, and a line about it."""
+    """An RGB image, the marks to draw on it, and a line of text about it."""
 
     image: Image
     marks: Sequence[PlacedMark] = ()

@@ -1,6 +1,6 @@
 """A driver for Textual that never waits for a slow terminal, sends only changed cells, and drops late reports.
 
-A report is what a terminal sends by itself, such as an answer to a question about its version.
+A report is input that the user has not typed: the terminal's answer to a question, for example about its version.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class CellRow:
 
 
 def cells_of(strip: Strip, width: int, colours: ColorSystem) -> CellRow | None:
-    """Return a strip's cells; None if it is not plain text of `width` cells, but contains escape sequences."""
+    """Return a strip's cells; None if the strip contains escape sequences, or is not `width` cells wide."""
     chars: Chars = []
     pens: Pens = []
     is_risky = has_picture = False
@@ -146,7 +146,8 @@ class Writer:
         return "".join([*self._parts, change_of(self._pen, PLAIN)])
 
     def scroll(self, top: int, bottom: int, lines: int) -> None:
-        """Move the lines `top` to `bottom` (inclusive) up by `lines`, down if negative. Exposed lines are unknown."""
+        """Move the lines `top` to `bottom` (inclusive) up by `lines`, down if negative. What the exposed lines then
+        show is unknown."""
         self._parts.append(f"\x1b[{top + 1};{bottom + 1}r\x1b[{top + 1}H")
         self._parts.append(f"\x1b[{lines}M" if lines > 0 else f"\x1b[{-lines}L")
         self._parts.append("\x1b[r")

@@ -1,8 +1,8 @@
 """How images are drawn: by the terminal itself (kitty, iTerm2, Sixel), with block characters, or not at all.
 
-Of textual-image (0.12) only the Sixel encoder is used. Its other classes question the terminal whenever they draw,
-which fails once Textual reads the input, write kitty's data past the driver, and know neither multiplexers nor
-sextants.
+Of textual-image (0.12) only the Sixel encoder is used. Its other classes ask the terminal questions whenever they draw,
+which fails once Textual reads the input. They also write kitty's data past the driver, and support neither multiplexers
+nor sextants.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Graphics:
 
     @classmethod
     def of(cls, app: object) -> Graphics:
-        """Return the graphics of an app; `off` if it has none."""
+        """Return the graphics of an app; for an app that has none, graphics in the mode `off`."""
         found = getattr(app, "graphics", None)
         return found if isinstance(found, cls) else cls("off")
 

@@ -32,9 +32,9 @@ _keys_wait_for: ContextVar[asyncio.Future[None]] = ContextVar("keys_wait_for")
 class KeyQueue:
     """Delivers a key or paste when the effect of the previous one is done.
 
-    Textual delivers each at once to the focused widget, and looks up bindings after the key has bubbled up to the app.
-    If several arrive together, as over a slow connection, a later key can overtake an earlier one: a letter is typed
-    before the cursor has moved, or into a screen that is being closed.
+    Textual delivers every key at once to the focused widget, and looks up bindings only after the key has bubbled up to
+    the app. If several keys arrive together, as over a slow connection, a later key can overtake an earlier one: a
+    letter is typed before the cursor has moved, or into a screen that is being closed.
     """
 
     def __init__(self, app: App[Any], deliver: Deliver, *, turns: int = TURNS) -> None:
@@ -152,8 +152,8 @@ def _is_typed(target: Widget, event: events.Key | events.Paste) -> bool:
 
 
 async def _messages_handled(node: DOMNode | None) -> None:
-    """Wait until a node, and then each of its ancestors, has handled the messages that it has already got. Messages
-    bubble in the same order, so those are handled too."""
+    """Wait until a node, and then each of its ancestors in turn, has handled the messages in its queue. Messages bubble
+    in the same order, so those that bubble are handled, too."""
     while node is not None:
         is_done = asyncio.Event()
         if node.call_later(is_done.set):  # unless it is being removed

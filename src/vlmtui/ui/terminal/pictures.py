@@ -119,7 +119,8 @@ def best_pairs(cells: _BYTES) -> tuple[npt.NDArray[np.int64], _BYTES, _BYTES]:
 
 
 def symbol_of(mask: int, symbols: Symbols) -> str:
-    """Return the character that fills these pixels of a cell. Bit 0: upper left, bit 1: right of it, and so on."""
+    """Return the character that fills those pixels of a cell whose bits are set in `mask`. Bit 0: upper left, bit 1:
+    right of it, and so on."""
     if symbols == "halfcell":
         return " ▀▄█"[mask]
     if symbols == "quadrant":

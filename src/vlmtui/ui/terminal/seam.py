@@ -22,7 +22,7 @@ def sends_frames(environment: Mapping[str, str], version: str | None = None) -> 
 
 
 def _installed_version() -> str:
-    """Return Textual's version by the name of its metadata folder, or "". `textual.__version__` reads the metadata with
-    an e-mail parser, which takes 15 ms of the start."""
+    """Return Textual's version, from the name of its metadata folder; empty if there is no such folder.
+    `textual.__version__` reads the metadata with an e-mail parser, which takes 15 ms of the start."""
     folder = Path(textual.__file__).parent.parent
     return next((found.name.split("-")[1] for found in folder.glob("textual-*.dist-info")), "")

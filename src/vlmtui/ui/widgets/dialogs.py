@@ -84,7 +84,8 @@ class ChoiceScreen(ModalScreen[int | None]):
 
 
 class NameScreen(ModalScreen[str | None]):
-    """A dialog that returns the typed text; None for Escape or an empty line. `hint`: may name keys as `{id}`."""
+    """A dialog that returns the typed text; None for Escape or an empty line. `hint`: a text in which `{id}` stands for
+    the key of an action."""
 
     DEFAULT_CSS = f"NameScreen {{ {_CSS} }}"
     SCOPE = "name"

@@ -16,7 +16,8 @@ from vlmtui.ui.widgets.line_editing import LineInput
 
 
 class SearchBar(Horizontal):
-    """The search field, hidden until `open`. Typing goes to the first match, Enter to the next."""
+    """The search field, hidden until `open`. While the user types, the first match is shown; Enter goes to the next
+    match."""
 
     DEFAULT_CSS = """
     SearchBar {

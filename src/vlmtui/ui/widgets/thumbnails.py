@@ -117,8 +117,8 @@ def draw_marked(
 
 
 def mark_at(marks: Sequence[PlacedMark], x: float, y: float, *, reach: float) -> int | None:
-    """Return the index of the mark at a place of the image: the smallest box that contains it, or else the nearest mark
-    within `reach`; None if there is none. All numbers are pixels."""
+    """Return the index of the mark at a place of the image: the smallest box that contains the place, or else the
+    nearest mark within `reach`; None if there is none. `x`, `y` and `reach` are in pixels of the image."""
     found = []
     for at, one in enumerate(marks):
         left, top, right, bottom = one.xyxy
