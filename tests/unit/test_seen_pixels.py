@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -182,6 +183,16 @@ def test_nan_values_are_black() -> None:
     _, (found,) = shown({"pixel_values": held})
     assert found.getpixel((0, 0)) == (0, 0, 0)
     assert found.getpixel((1, 0)) == (255, 255, 255)
+
+
+def test_a_normalisation_in_levels_is_read_from_the_processors_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("a_processor_with_levels")
+    module._PIXEL_MEAN, module._PIXEL_STD = [51.0] * 3, [25.5] * 3  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    its_class = type("Processor", (), {"__module__": module.__name__})
+    inner = SimpleNamespace(patch_size=16, merge_size=2, temporal_patch_size=2)
+    its_class.mimo_processor = inner  # type: ignore[attr-defined]
+    assert normalisation_of(its_class(), "image") == Normalisation((0.2,) * 3, (0.1,) * 3, 16, 2, 2)
 
 
 def test_a_processors_normalisation_is_read() -> None:

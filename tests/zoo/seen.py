@@ -32,6 +32,7 @@ UNTOLD = {
 LIKE_MAX = 12.0
 """Most levels of 255 by which the most similar picture may differ from the attachment in the mean, by scaling."""
 
+_IMAGENET_LEVELS = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 OTHERWISE_CALLED = ("KimiK25Processor", "MiniCPMV4_6Processor", "MiniCPMV4_7Processor", "Ovis2_5Processor")
 """Their image processor, called by itself, makes other sizes or layouts."""
 
@@ -70,6 +71,9 @@ def _levels_apart(pictures: list[Image.Image], tensor: Any, processor: Any, layo
     is_raw = "uint8" in str(getattr(tensor, "dtype", "")) or float(tensor[0].max()) > 16  # the model normalises
     if _is_of_recipe(processor, own) or type(processor).__name__ in OTHERWISE_CALLED:
         return _values_apart(pictures, tensor, is_raw=is_raw)
+    if type(processor).__name__ == "MiMoOmniProcessor":  # patches of every image twice, one channel after the other
+        held = tensor.float().numpy().reshape(len(tensor), 3, 2, -1)[:, :, 0].transpose(0, 2, 1)
+        return _sorted_apart(pictures, held * np.asarray(_IMAGENET_LEVELS[1]) + np.asarray(_IMAGENET_LEVELS[0]))
     if layout == "patches":
         # The library's own processor cuts the pictures into patches again.
         raw = {"do_rescale": False, "do_normalize": False} if is_raw else {}
@@ -101,11 +105,14 @@ def _is_of_recipe(processor: Any, own: Any) -> bool:
 def _values_apart(pictures: list[Image.Image], tensor: Any, *, is_raw: bool) -> float:
     """The same for values in any order: the largest difference between the sorted ones."""
     tensors = tensor if isinstance(tensor, list) else [tensor]
-    held = np.sort(np.concatenate([one.float().numpy().ravel() for one in tensors]))
-    shown = np.sort(np.concatenate([np.asarray(one, np.float32).ravel() for one in pictures]))
+    held = np.concatenate([one.float().numpy().ravel() for one in tensors])
     mean, std = _HALF
-    levels = held if is_raw else (held * std[0] + mean[0]) * 255
-    return float(np.abs(levels - shown).max())
+    return _sorted_apart(pictures, held if is_raw else (held * std[0] + mean[0]) * 255)
+
+
+def _sorted_apart(pictures: list[Image.Image], levels: Any) -> float:
+    shown = np.sort(np.concatenate([np.asarray(one, np.float32).ravel() for one in pictures]))
+    return float(np.abs(np.sort(levels.ravel()) - shown).max())
 
 
 def _difference(one: Image.Image, other: Image.Image) -> float:

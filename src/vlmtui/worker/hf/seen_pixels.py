@@ -146,7 +146,8 @@ class Normalisation(msgspec.Struct, frozen=True):
 def normalisation_of(processor: Any, modality: Modality) -> Normalisation:
     """Return how a Hugging Face processor normalises and cuts patches."""
     wanted = ("image_processor", "video_processor") if modality == "image" else ("video_processor", "image_processor")
-    found: list[Any] = [one for name in wanted if (one := getattr(processor, name, None)) is not None]
+    names = (*wanted, "mimo_processor")
+    found: list[Any] = [one for name in names if (one := getattr(processor, name, None)) is not None]
     found.append(processor)
 
     def first(*names: str) -> Any:
@@ -157,6 +158,10 @@ def normalisation_of(processor: Any, modality: Modality) -> Normalisation:
         homes = [vars(module) for one in found if (module := sys.modules.get(type(one).__module__)) is not None]
         mean = next((value for home in homes if (value := _three(home.get("IMAGENET_MEAN")))), None)
         std = next((value for home in homes if (value := _three(home.get("IMAGENET_STD")))), None)
+        for home in homes:  # MiMo's, in levels of 255
+            levels = _three(home.get("_PIXEL_MEAN")), _three(home.get("_PIXEL_STD"))
+            if levels[0] and levels[1]:
+                mean, std = (tuple(one / 255 for one in values) for values in levels if values)
     if first("do_normalize") is False:
         mean, std = (0.0,), (1.0,)
     scale = first("rescale_factor")
