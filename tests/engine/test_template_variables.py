@@ -14,7 +14,7 @@ from vlmtui.domain.conversation import Turn, assistant_turn, user_turn
 from vlmtui.domain.generation import PromptReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
-from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.errors import VlmtuiError
 from vlmtui.registry.match import Model
 from vlmtui.session.dials import variables_of, with_setting
 from vlmtui.session.generation import PromptMode, make_request, render
@@ -104,7 +104,9 @@ async def test_the_engine_refuses_a_variable_that_the_template_does_not_read(
     assert failed.value.hint == "Did you mean thinking? It reads thinking."
 
 
-async def test_a_thinking_budget_needs_an_engine_that_has_one(engine: WorkerClient, shapes: Model) -> None:
-    answer = await Asker(engine, shapes)(user_turn("Hello"), sampling=with_setting(Sampling(), "thinking_budget 8"))
-    assert answer.failure is not None and answer.failure.kind is ErrorKind.UNSUPPORTED
-    assert "thinking_budget" in answer.failure.message
+async def test_a_thinking_budget_ends_the_reasoning(engine: WorkerClient, shapes: Model, easel: Easel) -> None:
+    turn = user_turn("What is in this image?", [easel.picture(("red", "circle", "center")).attachment])
+    sampling = with_setting(with_setting(Sampling(), "thinking on", shapes.family), "thinking_budget 4")
+    answer = await Asker(engine, shapes)(turn, sampling=sampling)
+    parts = answer.parts(answer.text)
+    assert parts.thinking and not parts.thinking.endswith(".") and parts.answer.strip() == "A red circle in the center."

@@ -80,6 +80,10 @@ def test_a_failed_load_is_explained(text: str, kind: ErrorKind) -> None:
     ("text", "kind"),
     [
         (
+            "thinking_token_budget is set but reasoning_config is not configured. Please set --reasoning-parser",
+            ErrorKind.UNSUPPORTED,
+        ),
+        (
             "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
             ErrorKind.CONTEXT_TOO_LONG,
         ),

@@ -123,7 +123,7 @@ def processor_arguments(sampling: Sampling, engine_args: Mapping[str, object]) -
 
 def with_arguments(sampling: Sampling, arguments: Mapping[str, object]) -> Sampling:
     """Return the sampling with these arguments for the processor added."""
-    return _with_extra(sampling, PROCESSOR, {**_table(sampling, PROCESSOR), **arguments}) if arguments else sampling
+    return _with_entries(sampling, PROCESSOR, arguments)
 
 
 def of_family(sampling: Sampling) -> dict[str, object]:
@@ -143,7 +143,7 @@ def variables_of(sampling: Sampling) -> dict[str, object]:
 
 def with_variables(sampling: Sampling, variables: Mapping[str, object]) -> Sampling:
     """Return the sampling with these variables for the chat template added."""
-    return _with_extra(sampling, TEMPLATE, {**_table(sampling, TEMPLATE), **variables}) if variables else sampling
+    return _with_entries(sampling, TEMPLATE, variables)
 
 
 def named_variables(family: Family | None) -> set[str]:
@@ -249,7 +249,7 @@ def structured_of(sampling: Sampling) -> Mapping[str, object]:
 def _with_value(sampling: Sampling, dial: str, value: object) -> Sampling:
     if (entry := _entry(dial)) is not None:
         table, name = entry
-        return _with_extra(sampling, table, {**_table(sampling, table), name: value})
+        return _with_entries(sampling, table, {name: value})
     if dial == "thinking_budget":
         return _with_extra(sampling, THINKING_BUDGET, value)
     if dial in _FIELDS and isinstance(value, list):
@@ -289,6 +289,10 @@ def _with_extra(sampling: Sampling, name: str, value: object) -> Sampling:
     if value != {}:
         extra[name] = value
     return msgspec.structs.replace(sampling, extra=extra)
+
+
+def _with_entries(sampling: Sampling, table: str, entries: Mapping[str, object]) -> Sampling:
+    return _with_extra(sampling, table, {**_table(sampling, table), **entries}) if entries else sampling
 
 
 def _table(sampling: Sampling, name: str) -> dict[str, object]:

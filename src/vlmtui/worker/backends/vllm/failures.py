@@ -41,7 +41,8 @@ _ENGINE_RULES: tuple[FailureRule, ...] = (
         ErrorKind.UNSUPPORTED,
         re.compile(r"thinking_token_budget is set but reasoning_config is not configured"),
         "This engine has no limit for the tokens of reasoning: thinking_budget.",
-        "Load the model with the engine argument reasoning_parser = NAME, vLLM's name of the model's parser.",
+        "Load the model with the engine argument reasoning_config = "
+        '{reasoning_start_str = "<think>", reasoning_end_str = "</think>"}, with the tags of the model.',
     ),
     FailureRule(
         ErrorKind.NO_ENGINE,
