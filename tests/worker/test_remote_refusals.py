@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import Finished
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.remote.engine import connect_to_server
+from vlmtui.worker.backends.remote.http_api import ConnectionBroken, ServerApi
+from vlmtui.worker.backends.remote.options import ServerOptions
 
 MODELS = "/v1/models"
 
@@ -96,6 +99,23 @@ async def test_a_paused_engine_is_asked_again_even_if_it_says_so_in_the_stream(
     server.replies[CHAT] = [streams(event(error=paused), DONE)]
     events = await asked(server, tmp_path, back_off_s=(0.0,))
     assert any(isinstance(one, Finished) for one in events) and len(server.bodies) == 2
+
+
+async def test_a_server_that_hangs_up_on_a_large_message_may_have_a_limit(server: FaultServer) -> None:
+    """vLLM's Rust front end refuses a large body before it has read it, and closes: the refusal itself is lost."""
+    api = ServerApi(ServerOptions(url=server.url))
+    for size, said in ((100, "broke."), (3_000_000, "broke on a message of 3 MB.")):
+        server.replies["/tokenize"] = [hangs_up]
+        with pytest.raises(ConnectionBroken) as failed:
+            await api.post("/tokenize", {"prompt": "a" * size})
+        assert failed.value.message.endswith(said)
+        assert ("VLLM_HTTP_MAX_REQUEST_BODY_SIZE" in failed.value.hint) is (size > 1_000_000)
+    await api.close()
+
+
+async def hangs_up(_server: FaultServer, writer: asyncio.StreamWriter) -> None:
+    """Close the connection without an answer."""
+    writer.close()
 
 
 async def test_a_proxys_page_about_the_size_is_understood(server: FaultServer, tmp_path: Path) -> None:

@@ -84,6 +84,13 @@ class ServerError(VlmtuiError):
         self.code = code
 
 
+_SMALLER = (
+    "Attach fewer or smaller files. The limit of vLLM's Rust front end is its variable "
+    "VLLM_HTTP_MAX_REQUEST_BODY_SIZE; a proxy has its own."
+)
+_LARGE = 1_000_000
+"""Bytes of a request that a server or proxy may refuse for its size. If it closes the connection before all is sent, its
+refusal is lost."""
 _KNOWN = tuple(
     FailureRule(kind, re.compile(pattern, re.IGNORECASE), message, hint)
     for kind, pattern, message, hint in (
@@ -110,8 +117,7 @@ _KNOWN = tuple(
             ErrorKind.BAD_INPUT,
             r"^413 |length limit exceeded",
             "The message is larger than the server accepts.",
-            "Attach fewer or smaller files. The limit of vLLM's Rust front end is its variable "
-            "VLLM_HTTP_MAX_REQUEST_BODY_SIZE; a proxy has its own.",
+            _SMALLER,
         ),
         (
             ErrorKind.BAD_INPUT,
@@ -180,10 +186,22 @@ def broken(error: httpx2.HTTPError | ssl.SSLError, *, shown: str, is_answering: 
         return NothingListens(ErrorKind.NO_NETWORK, f"Nothing listens at {shown}.", detail=detail, hint=hint)
     if isinstance(error, httpx2.TimeoutException):
         return Unanswered(ErrorKind.NO_NETWORK, f"{shown} did not answer in time.", detail=detail, hint=_AGAIN)
+    if (size := _bytes_sent(error)) >= _LARGE:
+        message = f"The connection to {shown} broke on a message of {size / 1e6:.0f} MB."
+        hint = f"{_AGAIN} If it breaks again, the message may exceed a limit. {_SMALLER}"
+        return ConnectionBroken(ErrorKind.NO_NETWORK, message, detail=detail, hint=hint)
     if shown.startswith("https:") and isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
         message = f"{shown} closed the secure connection without an answer."
         return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=detail, hint=_CLIENT_HINT)
     return ConnectionBroken(ErrorKind.NO_NETWORK, f"The connection to {shown} broke.", detail=detail, hint=_AGAIN)
+
+
+def _bytes_sent(error: httpx2.HTTPError | ssl.SSLError) -> int:
+    """Return the size of the request's body; 0 if unknown."""
+    try:
+        return int(error.request.headers.get("content-length", 0)) if isinstance(error, httpx2.HTTPError) else 0
+    except (RuntimeError, ValueError):  # the error belongs to no request
+        return 0
 
 
 def endless(shown: str) -> VlmtuiError:
