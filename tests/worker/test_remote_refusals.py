@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.fault_server import DONE, FaultServer, event, fault_server, sends, streams
-from tests.worker.test_remote import CHAT, asked, connected
+from tests.worker.test_remote import CHAT, asked, connected, request
 from vlmtui.domain.capabilities import lack
+from vlmtui.domain.conversation import ChatPrompt, user_turn
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import Finished
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -99,6 +100,18 @@ async def test_a_paused_engine_is_asked_again_even_if_it_says_so_in_the_stream(
     server.replies[CHAT] = [streams(event(error=paused), DONE)]
     events = await asked(server, tmp_path, back_off_s=(0.0,))
     assert any(isinstance(one, Finished) for one in events) and len(server.bodies) == 2
+
+
+async def test_a_front_end_that_tells_no_prompt_text_is_asked_without(server: FaultServer, tmp_path: Path) -> None:
+    """vLLM's Rust front end, in 0.33."""
+    said = {"message": "return_prompt_text is not supported.", "type": "Bad Request", "param": None, "code": 400}
+    server.replies[CHAT] = [sends({"error": said}, status=400)]
+    engine = await connected(server, back_off_s=(0.0,))
+    for _ in range(2):
+        events = [one async for one in engine.generate(request(ChatPrompt(turns=(user_turn("hello"),))))]
+        assert isinstance(events[-1], Finished)
+    assert ["return_prompt_text" in body for body in server.bodies] == [True, False, False]
+    await engine.shutdown()
 
 
 async def test_a_server_that_hangs_up_on_a_large_message_may_have_a_limit(server: FaultServer) -> None:

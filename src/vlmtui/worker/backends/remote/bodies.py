@@ -365,6 +365,8 @@ class RequestBodies:
         self._known: set[str] = set()
         """The ids of the images that the server has received."""
         self._keeps_images = _release(facts.version) >= _KEEPS_IMAGES
+        self._told: dict[str, object] = {"return_prompt_text": True}
+        """Asks for the prompt's text with an answer."""
 
     def remember(self, media: Sequence[MediaPart]) -> None:
         """Note that the server has received these media."""
@@ -382,6 +384,14 @@ class RequestBodies:
         self._known.clear()
         self._keeps_images = False
         return True
+
+    def tells_less(self, error: ServerError) -> bool:
+        """Return True if the server rejects the question for the prompt's text, as vLLM's Rust front end does. It is
+        asked no more."""
+        is_refused = "return_prompt_text is not supported" in error.detail
+        if is_refused:
+            self._told = {}
+        return is_refused
 
     async def written(self, prompt: object) -> list[int] | None:
         """Return the token ids of a raw prompt before placeholders are expanded; None for other prompts."""
@@ -422,7 +432,7 @@ class RequestBodies:
             return _COMPLETIONS, {**common, "prompt": prompt.text, **parameters, **wanted}, None
         return (
             CHAT,
-            {**common, **self.chat(request, media), **parameters, **wanted, "return_prompt_text": True},
+            {**common, **self.chat(request, media), **parameters, **wanted, **self._told},
             None,
         )
 

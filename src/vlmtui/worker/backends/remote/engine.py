@@ -488,6 +488,8 @@ class RemoteEngine:
             # core has them, and the next request with the same media fails once.
             if self._bodies.missed(error) or (error.code == 500 and media and not attempt):
                 return True
+            if self._bodies.tells_less(error):
+                return True
             if error.code not in NOT_NOW:
                 return False
         elif not isinstance(error, ConnectionBroken):

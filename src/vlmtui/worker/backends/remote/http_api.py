@@ -89,8 +89,8 @@ _SMALLER = (
     "VLLM_HTTP_MAX_REQUEST_BODY_SIZE; a proxy has its own."
 )
 _LARGE = 1_000_000
-"""Bytes of a request that a server or proxy may refuse for its size. If it closes the connection before all is sent, its
-refusal is lost."""
+"""Bytes of a request that a server or proxy may refuse for its size. If it closes the connection before all is sent,
+its refusal is lost."""
 _KNOWN = tuple(
     FailureRule(kind, re.compile(pattern, re.IGNORECASE), message, hint)
     for kind, pattern, message, hint in (
