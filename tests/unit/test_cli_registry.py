@@ -76,6 +76,27 @@ def test_a_record_is_shown_in_short_and_as_json(run: Run) -> None:
     assert shown["trust_remote_code"] is True
 
 
+def test_the_variables_of_a_models_template_are_shown_with_what_sets_them(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "own-qwen"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"architectures": ["Qwen3_5ForConditionalGeneration"]}')
+    template = "{% if enable_thinking is false %}x{% endif %}{{ style | default('dry') }}"
+    (folder / "chat_template.jinja").write_text(template)
+    code, out, _ = run("models", "show", str(folder))
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[lines.index("Its chat template reads:") + 1 :] == [
+        "  enable_thinking: false, true (set by thinking)",
+        "  style: dry (set by template.style)",
+    ]
+    shown = the_json(run("models", "show", str(folder), "--json"))
+    assert shown["template_variables"] == {"enable_thinking": [False, True], "style": ["dry"]}
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    assert "Its chat template reads no variables." in run("models", "show", str(folder))[1]
+    (folder / "chat_template.jinja").write_text("{% if %}")
+    assert "chat template" not in run("models", "show", str(folder))[1]
+
+
 def test_every_family_is_shown(run: Run) -> None:
     for name, family in Registry.bundled().items():
         code, out, _ = run("models", "show", name)

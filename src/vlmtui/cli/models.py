@@ -9,6 +9,7 @@ import msgspec
 
 from vlmtui.bootstrap import Application, build
 from vlmtui.cli.output import note, print_json, print_table
+from vlmtui.domain.template import TemplateVariables
 from vlmtui.engine.machine import Machine, check_fit, fit_text
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_new
@@ -19,6 +20,8 @@ from vlmtui.registry.match import family_of_config, family_of_name, resolve
 from vlmtui.registry.routes import route_name, status_of, why_closed
 from vlmtui.registry.schema import Family
 from vlmtui.registry.skeleton import skeleton
+from vlmtui.session.dials import described_variables
+from vlmtui.session.models import template_variables
 from vlmtui.text import one_line
 
 _NAME_MAX = 100
@@ -125,6 +128,7 @@ def _show(application: Application, arguments: argparse.Namespace) -> int:
     model = resolve(application.registry, arguments.name)
     family, error = model.family, why_closed(model.family)
     machine = Machine.measure()
+    variables = template_variables(application.reader, model)
     if arguments.json:
         record = msgspec.to_builtins(family)
         record |= {
@@ -135,6 +139,7 @@ def _show(application: Application, arguments: argparse.Namespace) -> int:
             "why_not": str(error) if error else None,
             "resolved_engine_args": dict(model.spec.engine_args),
             "fit": fit_text(check_fit(model, machine), machine),
+            "template_variables": variables,
         }
         print_json(record)
         return 0
@@ -145,11 +150,20 @@ def _show(application: Application, arguments: argparse.Namespace) -> int:
         fit_text(check_fit(model, machine), machine),
         f"Takes at most: {takes}. Context: {family.context or 'unknown'}. Licence: {family.licence or 'unknown'}.",
         family.note,
+        *_variable_lines(family, variables),
     ]
     for line in filter(None, lines):
         print(one_line(line))
     note("--json prints the whole record.")
     return 0
+
+
+def _variable_lines(family: Family, variables: TemplateVariables | None) -> list[str]:
+    if variables is None:
+        return []
+    return ["Its chat template reads:" if variables else "Its chat template reads no variables."] + [
+        f"  {line}" for line in described_variables(family, variables)
+    ]
 
 
 def _new(application: Application, arguments: argparse.Namespace) -> int:

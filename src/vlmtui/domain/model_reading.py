@@ -89,6 +89,8 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str = ""
     """The model's folder; empty: only `templates`."""
+    tokenizer: bool = True
+    """False: read only the templates in the folder, which needs no engine."""
     trust_remote_code: bool = False
     templates: dict[str, str] = {}
     """Templates besides the model's own, by name."""

@@ -25,7 +25,7 @@ from vlmtui.domain.dials import (
     template_variable,
 )
 from vlmtui.domain.sampling import PARAMETERS, Sampling, find_parameter
-from vlmtui.domain.template import TEMPLATE, TemplateVariables, check_variables
+from vlmtui.domain.template import TEMPLATE, TemplateVariables, check_variables, variable_text
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.reading import read_whole
 from vlmtui.registry.schema import UNKNOWN_THINKING, Family, Thinking
@@ -150,6 +150,15 @@ def named_variables(family: Family | None) -> set[str]:
     """Return the names of the template variables that `thinking`, `effort` and `thinking_budget` set in this family."""
     thinking = _thinking(family)
     return {name for name in (thinking.switch, thinking.effort, thinking.budget) if name}
+
+
+def described_variables(family: Family | None, read: TemplateVariables) -> list[str]:
+    """Return a line for each variable that a chat template reads: its values, and the parameter that sets it. Those
+    that the dials of reasoning set come first."""
+    thinking = _thinking(family)
+    dials = {thinking.budget: "thinking_budget", thinking.effort: "effort", thinking.switch: "thinking"}
+    names = sorted(read, key=lambda name: (name not in dials, name))
+    return [f"{variable_text(name, read[name])} (set by {dials.get(name, f'template.{name}')})" for name in names]
 
 
 def without_family(sampling: Sampling) -> Sampling:

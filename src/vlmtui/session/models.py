@@ -14,6 +14,7 @@ from vlmtui.domain.conversation import Modality
 from vlmtui.domain.engine import REMOTE_BACKEND, TRANSFORMERS_BACKEND, BackendChoice, EngineStatus, LoadSpec
 from vlmtui.engine.machine import Fit, Machine, check_fit, claimed_share, fit_text, gib
 from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.registry.hub_cache import model_folder
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, model_of, resolve, with_backend, with_engine_args, with_trust
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
@@ -22,6 +23,8 @@ from vlmtui.registry.schema import Family
 from vlmtui.text import counted, one_line
 
 if TYPE_CHECKING:
+    from vlmtui.domain.template import TemplateVariables
+    from vlmtui.engine.interface import ModelReader
     from vlmtui.engine.remote_models import Server
     from vlmtui.session.exchange import Exchange
     from vlmtui.worker.backends.remote.probe import ServedModel
@@ -234,6 +237,21 @@ class _Rows:
             downloaded=server is None and model.spec.model in self._here,
             server=server,
         )
+
+
+def template_variables(reader: ModelReader, model: Model) -> TemplateVariables | None:
+    """Return the variables that the chat template in a model's folder reads. None if the files are not on this machine,
+    or have no template that can be read. Blocking: starts a process."""
+    from vlmtui.domain.model_reading import ReadRequest
+
+    folder = model_folder(model.spec.model)
+    if folder is None:
+        return None
+    try:
+        templates = reader.read(ReadRequest(folder=str(folder), tokenizer=False)).templates
+    except VlmtuiError:
+        return None
+    return templates[0].variables if templates else None
 
 
 class LoadOption(msgspec.Struct, frozen=True):

@@ -36,7 +36,7 @@ class LocalModelReader(msgspec.Struct, frozen=True):
     def read(self, request: ReadRequest) -> ModelReading:
         """Read a model. Blocking. Raises VlmtuiError if the process fails, or if no engine is installed."""
         program = WorkerProgram()  # templates alone need no package of the engine
-        if request.folder:
+        if request.folder and request.tokenizer:
             program = installed_program(self.paths, LoadSpec(model=request.folder, name=request.folder))
         private_dir(self.paths.runtime)
         with tempfile.TemporaryDirectory(prefix="reader-", dir=self.paths.runtime) as home:

@@ -89,7 +89,7 @@ def read_model(request: ReadRequest, *, seconds: float = RENDER_S, load_s: float
     tokenizer: Any = None
     trouble: ReadTrouble | None = None
     message = ""
-    if folder is not None:
+    if folder is not None and request.tokenizer:
         tokenizer, trouble, message = _loaded(folder, request.trust_remote_code, load_s)
     variables = dict(tokenizer.special_tokens_map) if tokenizer is not None else {}
     sources = [*request.templates.items(), *(templates_in(folder) if folder else ())]
