@@ -15,6 +15,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
@@ -41,6 +42,7 @@ from vlmtui.ui.widgets.row_list import RowList
 if TYPE_CHECKING:
     from vlmtui.config.settings import EngineSettings
     from vlmtui.domain.template import TemplateVariables
+    from vlmtui.engine.interface import ModelReader
     from vlmtui.engine.remote_models import Server
     from vlmtui.registry.loader import Registry
     from vlmtui.worker.backends.remote.probe import Feature
@@ -310,6 +312,8 @@ class ModelsScreen(Screen[None]):
         self.servers: list[Server] = []
         self.variables: dict[str, TemplateVariables | None] = {}
         """The variables of the chat templates that were read, by the model's name."""
+        self._rest: Timer | None = None
+        """Runs while the highlight rests on a model whose template is not read yet."""
         self.backends: dict[str, BackendChoice] = {}
         """The kind of engine that the user chose for a model, by the model's name."""
         self._shows_all = False
@@ -351,10 +355,10 @@ class ModelsScreen(Screen[None]):
         chosen = self._list.current
         read = self.variables.get(chosen.model.spec.name) if chosen else None
         self.query_one("#side", DocumentView).show(*(model_details(chosen, self.machine, read) if chosen else []))
-        if chosen is None or chosen.server is not None or not self.has_class("-wide"):
-            return
-        if self.services.reader is not None and chosen.model.spec.name not in self.variables:
-            self.run_worker(self._read_template, group="template", exclusive=True)
+        if self._rest is not None:
+            self._rest.stop()
+        if chosen is not None and chosen.server is None and chosen.model.spec.name not in self.variables:
+            self._rest = self.set_timer(_REST_S, self._read_soon)
 
     @on(EngineChanged)
     def _engine_changed(self) -> None:
@@ -420,14 +424,17 @@ class ModelsScreen(Screen[None]):
         for look in looks:
             self.run_worker(look(), group="look")
 
-    async def _read_template(self) -> None:
-        """Find what the highlighted model's chat template reads, and show it if the model is still highlighted."""
-        await asyncio.sleep(_REST_S)
+    def _read_soon(self) -> None:
+        """Start to read the template of the highlighted model, if the details are shown."""
         chosen, reader = self._list.current, self.services.reader
-        if chosen is None or reader is None:
-            return
-        name = chosen.model.spec.name
-        self.variables[name] = await asyncio.to_thread(template_variables, reader, chosen.model)
+        if chosen is not None and reader is not None and self.has_class("-wide"):
+            self.run_worker(self._read_template(reader, chosen.model), group="template")
+
+    async def _read_template(self, reader: ModelReader, model: Model) -> None:
+        """Find what a model's chat template reads, and show it if the model is still highlighted."""
+        name = model.spec.name
+        self.variables[name] = None  # it is not read a second time meanwhile
+        self.variables[name] = await asyncio.to_thread(template_variables, reader, model)
         if (current := self._list.current) is not None and current.model.spec.name == name:
             self._show_details()
 
