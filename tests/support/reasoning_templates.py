@@ -22,7 +22,7 @@ _CONTENT = (
 
 class ReasoningTemplate(NamedTuple):
     family: str
-    """The record of the family; empty: none."""
+    """The family's record."""
     template: str
     """With `@content@` where a message's content is written, `PICTURE` for an image in it."""
     choices: tuple[Mapping[str, Any], ...]
@@ -248,17 +248,21 @@ REASONING_TEMPLATES = {
     "Gemma 4 E": ReasoningTemplate("gemma4_e", _GEMMA4.replace("EMPTY", ""), _SWITCH),
     "GLM-4.5V": ReasoningTemplate("glm4_5v", _GLM4_5V, _SWITCH),
     "GLM-4.6V-Flash": ReasoningTemplate("glm4_1v", _GLM4_5V, _SWITCH),
-    "GLM-5.3-Flash": ReasoningTemplate("", _GLM5_3, _chosen("reasoning_effort", "low", "high", "max")),
-    "Kimi-K2.5": ReasoningTemplate("", _KIMI_K2_5, _chosen("thinking", True, False)),
+    "GLM-5.3-Flash": ReasoningTemplate("glm5_next", _GLM5_3, _chosen("reasoning_effort", "low", "high", "max")),
+    "Kimi-K2.5": ReasoningTemplate("kimi_k25", _KIMI_K2_5, _chosen("thinking", True, False)),
     "Kimi-K3": ReasoningTemplate(
-        "", _KIMI_K3, (*_chosen("thinking", True, False), *_chosen("thinking_effort", "low", "medium", "high", "max"))
+        "kimi_k3",
+        _KIMI_K3,
+        (*_chosen("thinking", True, False), *_chosen("thinking_effort", "low", "medium", "high", "max")),
     ),
     "Step-3.7": ReasoningTemplate(
-        "", _STEP3_7, (*_chosen("reasoning_effort", "low", "high"), *_chosen("preserve_thinking", True, False))
+        "step3p7", _STEP3_7, (*_chosen("reasoning_effort", "low", "high"), *_chosen("preserve_thinking", True, False))
     ),
-    "Mistral Small 4": ReasoningTemplate("", _MISTRAL, _chosen("reasoning_effort", "none", "high")),
+    "Mistral Small 4": ReasoningTemplate("pixtral", _MISTRAL, _chosen("reasoning_effort", "none", "high")),
     "MiniCPM-V 4.5": ReasoningTemplate("minicpmv", _MINICPM_V, _SWITCH),
     "ERNIE 4.5 VL": ReasoningTemplate("ernie45_vl", _ERNIE, _SWITCH),
-    "MiniMax-M3": ReasoningTemplate("", _MINIMAX, _chosen("thinking_mode", "enabled", "disabled", "adaptive")),
-    "Nemotron Nano": ReasoningTemplate("", _NEMOTRON, _SWITCH),
+    "MiniMax-M3": ReasoningTemplate(
+        "minimax_m3", _MINIMAX, _chosen("thinking_mode", "enabled", "disabled", "adaptive")
+    ),
+    "Nemotron Nano": ReasoningTemplate("nano_nemotron_vl", _NEMOTRON, _SWITCH),
 }

@@ -38,8 +38,6 @@ TEXTS = {
     "two turns": (SYSTEM, user_turn("Hello"), assistant_turn("Hi."), user_turn("Count to 3.")),
 }
 BY_NAME = pytest.mark.parametrize("case", REASONING_TEMPLATES.values(), ids=REASONING_TEMPLATES)
-OF_FAMILIES = {name: case for name, case in REASONING_TEMPLATES.items() if case.family}
-BY_FAMILY = pytest.mark.parametrize("case", OF_FAMILIES.values(), ids=OF_FAMILIES)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +107,7 @@ def family_of(case: ReasoningTemplate) -> tuple[Family, Thinking]:
     return family, family.thinking
 
 
-@BY_FAMILY
+@BY_NAME
 def test_the_dials_of_reasoning_give_the_templates_own_values(case: ReasoningTemplate) -> None:
     family, thinking = family_of(case)
     read = read_variables(case.source("<image>"))
@@ -120,7 +118,7 @@ def test_the_dials_of_reasoning_give_the_templates_own_values(case: ReasoningTem
             assert variables_of(with_parameter(Sampling(), family, "effort", effort)) == {thinking.effort: effort}
 
 
-@BY_FAMILY
+@BY_NAME
 @pytest.mark.parametrize("turns", TEXTS.values(), ids=TEXTS)
 def test_the_raw_prompt_makes_the_same_choice(case: ReasoningTemplate, tokenizer: Any, turns: tuple[Turn, ...]) -> None:
     family, _ = family_of(case)

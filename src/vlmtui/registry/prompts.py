@@ -181,8 +181,9 @@ def _with_reasoning(raw: RawTemplate, family: Family, variables: Mapping[str, ob
         return raw
     switch, effort = variables.get(thinking.switch), variables.get(thinking.effort)
     changes = (
+        thinking.raw_on if switch == thinking.on else None,
         thinking.raw_effort.get(effort) if isinstance(effort, str) else None,
-        thinking.raw_on if switch == thinking.on else thinking.raw_off if switch == thinking.off else None,
+        thinking.raw_off if switch == thinking.off else None,
     )
     for change in changes:
         if change is not None:

@@ -370,7 +370,7 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     raw_off: RawChange | None = None
     """The changes of the raw prompt with reasoning on, and off. None: no changes, or the worker renders the prompt."""
     raw_effort: dict[str, RawChange] = msgspec.field(default_factory=dict)
-    """How the raw prompt differs with these values of `effort`; `raw_on` and `raw_off` have precedence."""
+    """How the raw prompt differs with these values of `effort`, in addition to `raw_on`; `raw_off` has precedence."""
     source: str
     """Where the tags and variables are documented."""
 
