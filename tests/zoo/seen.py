@@ -60,7 +60,9 @@ async def seen_as_given(engine: Any, model: Model, attachments: list[Attachment]
     worst = _levels_apart(pictures, data[medium.tensor], engine._processor(), medium.layout)
     assert worst <= 0.51, f"{worst:.2f} levels apart from the tensor"
     with Image.open(attachments[0].path) as image:
-        like = min(_difference(image.convert("RGB"), one) for one in pictures)
+        like = min(
+            _difference(image.convert("RGB"), one) for each in pictures for one in (each, _without_padding(each))
+        )
     assert like <= LIKE_MAX, f"{like:.1f} levels apart from the attachment"
     return f"{len(pictures)} {medium.layout}, {worst:.2f} levels apart"
 
@@ -113,6 +115,12 @@ def _values_apart(pictures: list[Image.Image], tensor: Any, *, is_raw: bool) -> 
 def _sorted_apart(pictures: list[Image.Image], levels: Any) -> float:
     shown = np.sort(np.concatenate([np.asarray(one, np.float32).ravel() for one in pictures]))
     return float(np.abs(np.sort(levels.ravel()) - shown).max())
+
+
+def _without_padding(picture: Image.Image) -> Image.Image:
+    """Return a picture without black at its right and lower edge, which Kimi's processor adds to fill patches."""
+    filled = picture.getbbox()
+    return picture.crop((0, 0, *filled[2:])) if filled is not None else picture
 
 
 def _difference(one: Image.Image, other: Image.Image) -> float:
