@@ -5,12 +5,20 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from vlmtui.domain.conversation import Modality
-from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND, BackendChoice, LoadSpec, LoraAdapter
+from vlmtui.domain.engine import (
+    DEFAULT_BACKEND,
+    REMOTE_BACKEND,
+    TRANSFORMERS_BACKEND,
+    BackendChoice,
+    LoadSpec,
+    LoraAdapter,
+)
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled
 from vlmtui.reading import is_folder, parse_toml
@@ -180,6 +188,16 @@ def family_of_name(registry: Registry, name: str) -> Family | None:
     VlmtuiError."""
     fitting = [family for family in registry.values() if _fit(family, name)]
     return _only(_best(fitting, name), name)
+
+
+def family_of_spec(registry: Registry, spec: LoadSpec) -> Family:
+    """Return the record of a loaded model's family, or what is known of a model without one."""
+    if (family := registry.get(spec.family or "")) is not None:
+        return family
+    if spec.backend != REMOTE_BACKEND:
+        with suppress(VlmtuiError):
+            return resolve(registry, spec.name).family
+    return unlisted_family(spec.name)
 
 
 def _unlisted_model(family: Family, name: str, choice: BackendChoice | None) -> Model:

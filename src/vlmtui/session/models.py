@@ -16,7 +16,7 @@ from vlmtui.engine.machine import Fit, Machine, check_fit, claimed_share, fit_te
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.registry.hub_cache import model_folder
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import Model, model_of, resolve, with_backend, with_engine_args, with_trust
+from vlmtui.registry.match import Model, family_of_spec, model_of, resolve, with_backend, with_engine_args, with_trust
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
 from vlmtui.registry.routes import choices_of, mark_of, model_closed
 from vlmtui.registry.schema import Family
@@ -184,11 +184,11 @@ class _Rows:
                     self.found.append(self._row(model, title, server=server))
 
     def add_unlisted(self) -> None:
-        """Add running engines of unlisted models, such as local folders, if their family is known."""
+        """Add running engines of unlisted models, such as local folders and models of servers."""
         listed = [row.model.spec for row in self.found]
         for spec in self._specs:
-            if spec not in listed and spec.family is not None and spec.family in self._registry:
-                self.found.append(self._row(Model(self._registry[spec.family], spec)))
+            if spec not in listed:
+                self.found.append(self._row(Model(family_of_spec(self._registry, spec), spec)))
 
     def add_downloaded(self, models: Sequence[Model]) -> None:
         """Add downloaded repositories that no record lists."""

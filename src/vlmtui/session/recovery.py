@@ -13,7 +13,7 @@ from vlmtui.domain.engine import EngineReady, LoadFailed, LoadSpec
 from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Finished
 from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.registry.match import Model, resolve
+from vlmtui.registry.match import Model, family_of_spec
 from vlmtui.session.answers import LiveAnswers
 from vlmtui.session.conversation_holder import ConversationHolder, Teller
 from vlmtui.session.engines import EngineState
@@ -138,8 +138,7 @@ class InterruptedAnswers:
             await self._show(is_open)
             return True
         # The engine is one of this user's, so its spec holds as it is.
-        family = self._registry.get(unfetched.spec.family or "")
-        self._load(Model(family or resolve(self._registry, unfetched.spec.name).family, unfetched.spec))
+        self._load(Model(family_of_spec(self._registry, unfetched.spec), unfetched.spec))
         await self._show(is_open)
         engine = await self._engine_of(unfetched.spec)
         if engine is None:

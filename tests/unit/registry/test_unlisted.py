@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from vlmtui.domain.engine import Activity, EngineStatus, LoadSpec
 from vlmtui.engines.installed import EngineRecord
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry import architectures
 from vlmtui.registry.architectures import engine_architectures, known_architectures, read_architectures
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import Model, resolve
+from vlmtui.registry.match import Model, family_of_spec, resolve
+from vlmtui.registry.unlisted import UNLISTED
+from vlmtui.session.models import model_choices
 
 REGISTRY = Registry.bundled()
 NEW = "NewestForConditionalGeneration"
@@ -192,3 +195,25 @@ def test_a_model_for_audio_takes_neither_images_nor_videos(tmp_path: Path) -> No
         "video",
         "audio",
     }
+
+
+def test_a_running_engine_without_a_record_is_listed_and_can_be_continued() -> None:
+    served = LoadSpec(model="mystery", name="mystery at http://box:8000", backend="remote")
+    gone = LoadSpec(model="/gone/model", name="/gone/model")
+    for spec in (served, gone):
+        family = family_of_spec(REGISTRY, spec)
+        assert (family.family, family.title) == (UNLISTED, spec.name)
+        status = EngineStatus(
+            spec=spec,
+            state=Activity.IDLE,
+            clients=0,
+            running=0,
+            idle_s=0,
+            keep_alive_s=None,
+            rss_bytes=0,
+            gpu_bytes=None,
+        )
+        rows = [row for row in model_choices(REGISTRY, running=[status]) if row.running]
+        assert [row.model.spec for row in rows] == [spec]
+    known = LoadSpec(model="m", name="m at http://box:8000", backend="remote", family="llava")
+    assert family_of_spec(REGISTRY, known) is REGISTRY["llava"]
