@@ -15,6 +15,7 @@ from tests.support.documents import written
 from tests.support.scripted_engine import Hold, Step
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import Chat, StartChat, picture
+from vlmtui.registry.match import resolve
 from vlmtui.ui.compare.answers import AnswerPane, DiffView
 from vlmtui.ui.compare.raw_prompt import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
@@ -241,7 +242,11 @@ async def test_a_tall_screen_shows_the_prompts_above_their_difference(after: Sta
         await turns.until(lambda: not turns.left.size.height and difference.size.height > 15)
 
 
-async def test_a_stored_comparison_has_folded_turns_and_thumbnails(after: StartTurns, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["shapes", "mystery at http://127.0.0.1:8000"])
+async def test_a_stored_comparison_has_folded_turns_and_thumbnails(
+    after: StartTurns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    monkeypatch.setattr("vlmtui.ui.compare.sides.resolve", lambda registry, _: resolve(registry, model))
     async with after(2, answers=[["A."], ["B."]], image=picture(tmp_path)) as turns:
         chat = turns.chat
         turns.editor.fill(turns.editor.text.replace("The last one?", "Another one?"))

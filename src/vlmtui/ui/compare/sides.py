@@ -26,6 +26,7 @@ from vlmtui.inspection.replay import Comparison, Side
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 from vlmtui.registry.schema import Family
+from vlmtui.registry.unlisted import unlisted_family
 from vlmtui.session.comparison import ComparedMessage, Difference, LoadedComparison, answer_of, difference_of
 from vlmtui.session.generation import PromptMode
 from vlmtui.text import one_line
@@ -293,12 +294,12 @@ class StoredComparisonScreen(SidesScreen):
 
 
 def _stored_pairs(document: Comparison, registry: Registry) -> list[TurnPair]:
-    """Return the corresponding turns of both prompts; empty if the model can no longer be found, or if a side has no
-    prompt. Blocking: reads the model's files."""
+    """Return the corresponding turns of both prompts; empty if a side has no prompt. If the model has no record, turns
+    begin at the heads that most families share. Blocking: reads the model's files."""
     try:
         family = resolve(registry, document.model).family
     except VlmtuiError:
-        return []
+        family = unlisted_family(document.model)
     numbered = _numbered(document)
     left, right = (_turns(side, numbered, family) for side in document.sides[:2])
     return aligned(left, right) if left and right else []
