@@ -10,7 +10,7 @@ import pytest
 from tests.support.fault_server import FaultServer, fault_server, sends
 from vlmtui.config.settings import EngineSettings
 from vlmtui.engine.remote_models import engine_settings, find_remote_model, look_at_server
-from vlmtui.errors import VlmtuiError
+from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.loader import Registry
 
 REGISTRY = Registry.bundled()
@@ -49,6 +49,14 @@ async def test_a_given_family_is_used(server: FaultServer) -> None:
     settings = EngineSettings(url=server.url, family="llava")
     found = await asyncio.to_thread(look_at_server, REGISTRY, "box", settings)
     assert [model.family.family for model in found.models] == ["llava"]
+
+
+async def test_an_unknown_family_of_a_server_is_named_with_the_nearest(server: FaultServer) -> None:
+    settings = EngineSettings(url=server.url, family="lava")
+    found = await asyncio.to_thread(look_at_server, REGISTRY, "box", settings)
+    assert found.error is not None and found.error.kind is ErrorKind.MODEL_UNKNOWN
+    assert found.error.message == "Unknown family of the server in config.toml: 'lava'."
+    assert "Did you mean llava" in found.error.hint
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def _model(
     family: Family | None,
 ) -> Model:
     if family is None and settings.family is not None:
-        family = resolve(registry, settings.family).family
+        family = _named_family(registry, settings.family)
     if family is None:
         parents = [model for model in facts.models if model.id == served.parent]
         names = [name for model in (served, *parents) for name in (model.root, model.id)]
@@ -214,6 +214,15 @@ def _remote_model(called: str, settings: EngineSettings, served: str, family: Fa
         num_frames=(video.frames if video else None) or 8,
     )
     return Model(family, spec)
+
+
+def _named_family(registry: Registry, name: str) -> Family:
+    """Return the family that a server's table in `config.toml` names. Raises VlmtuiError(MODEL_UNKNOWN)."""
+    try:
+        return resolve(registry, name).family
+    except VlmtuiError as error:
+        message = f"Unknown family of the server in config.toml: {one_line(name)!r}."
+        raise VlmtuiError(error.kind, message, hint=error.hint) from error
 
 
 def _family_of(registry: Registry, *names: str) -> Family:
