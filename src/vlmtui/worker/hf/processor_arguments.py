@@ -1,4 +1,5 @@
-"""Check the processor arguments of a request: a processor ignores unknown arguments, and some kill the engine."""
+"""Check the processor arguments of a request, as a processor ignores unknown ones, and some kill the engine; and give
+them the names that Transformers has for them."""
 
 from __future__ import annotations
 
@@ -20,6 +21,10 @@ FIXED = frozenset(
 """Arguments that a request must not set, because the weights or the engine depend on their value. For example, vLLM
 0.32 counts the placeholders of MiniCPM-V's slices without a request's `max_slice_nums`, and dies of the mismatch."""
 _PARTS = ("image_processor", "video_processor", "feature_extractor", "audio_processor")
+_EDGES = {"min_pixels": "shortest_edge", "max_pixels": "longest_edge"}
+"""The limits of an image's pixels under their former names, and as edges of `size`."""
+_SIZED = {"image_processor": "images_kwargs", "video_processor": "videos_kwargs"}
+"""The parts of a processor that have a `size`, and the names of their own arguments in a call."""
 _NAMED = 12
 """The most names in a hint."""
 _METHODS = ("__init__", "__call__", "preprocess")
@@ -42,6 +47,41 @@ def check_arguments(processor: Any, given: Mapping[str, object]) -> None:
             near = difflib.get_close_matches(name, known, 3)
             hint = f"Similar names: {', '.join(near)}." if near else f"Names: {_some(known)}."
             raise bad_input(f"{type(processor).__name__} has no argument {one_line(name)}.", hint=hint)
+
+
+def merged_arguments(processor: Any, loaded: Mapping[str, object], asked: Mapping[str, object]) -> dict[str, object]:
+    """Return the arguments for a call of the processor: those of the load, overridden by those of the request.
+
+    `min_pixels` and `max_pixels` become the edges of `size`, which Transformers 5.23 takes instead of them: for images
+    and for videos each, over the processor's own `size`. They stay if the `size` of the processor has no such edges.
+    Not for vLLM 0.32, which adds the missing one of both names to what it gets, and hands both to the processor.
+    """
+    merged = {**loaded, **asked}
+    parts = {scope: getattr(processor, part, None) for part, scope in _SIZED.items()}
+    sizes = {scope: _edges(part) for scope, part in parts.items() if part is not None}
+    if _EDGES.keys().isdisjoint(merged) or not sizes or not all(sizes.values()):
+        return merged
+    limits: dict[str, object] = {}
+    for given in (loaded, asked):
+        size = given.get("size")
+        limits |= size if isinstance(size, Mapping) else {}
+        limits |= {edge: given[name] for name, edge in _EDGES.items() if given.get(name) is not None}
+    found = {name: value for name, value in merged.items() if name not in (*_EDGES, "size")}
+    for scope, own in sizes.items():
+        scoped = merged.get(scope)
+        found[scope] = {"size": {**own, **limits}, **(scoped if isinstance(scoped, Mapping) else {})}
+    return found
+
+
+def _edges(part: Any) -> dict[str, int]:
+    """Return a part's own `size` if it has the two edges that limit the number of pixels; otherwise nothing."""
+    size = getattr(part, "size", None) or {}
+    found: dict[str, int] = {}
+    for edge in _EDGES.values():
+        value = size.get(edge) if isinstance(size, Mapping) else getattr(size, edge, None)
+        if isinstance(value, int):
+            found[edge] = value
+    return found if len(found) == len(_EDGES) else {}
 
 
 def known_arguments(processor: Any) -> frozenset[str] | None:

@@ -15,7 +15,7 @@ from vlmtui.domain.conversation import ChatPrompt, Message, MessagesPrompt, Moda
 from vlmtui.domain.generation import MediaSpan, SeenMedium, View
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.hf.media_items import VISUAL, MediaItem, patch_size_of, tensor_facts
-from vlmtui.worker.hf.processor_arguments import check_arguments
+from vlmtui.worker.hf.processor_arguments import check_arguments, merged_arguments
 from vlmtui.worker.hf.rendering import render_messages
 from vlmtui.worker.hf.seen_pixels import normalisation_of, write_seen
 
@@ -226,7 +226,7 @@ class PromptBuilder:
         Raises VlmtuiError if placeholders and attachments do not match, or any exception of the processor."""
         if items and arguments:
             check_arguments(self.processor, arguments)
-        given = {**self._arguments, **(arguments or {})}
+        given = merged_arguments(self.processor, self._arguments, arguments or {})
         try:
             outputs = self._process(text, items, special_tokens, given)
         except StopIteration as error:  # asyncio cannot pass it on
