@@ -17,7 +17,7 @@ from vlmtui.registry.loader import Registry
 
 if TYPE_CHECKING:
     from vlmtui.domain.engine import BackendChoice
-    from vlmtui.registry.match import Model
+    from vlmtui.registry.match import Model, Preset
     from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.resume import ResumePoint
     from vlmtui.ui.services import ExitReport
@@ -74,14 +74,15 @@ def open_chat(
     is_plain: bool,
     model: str | None,
     backend: BackendChoice | None = None,
+    preset: Preset | None = None,
     served: Model | None = None,
     resumed: ResumePoint | None = None,
 ) -> tuple[int, ExitReport | None]:
     """Run the app or plain mode until the user quits; return the exit code and, for the shell, how to continue the
     conversation.
 
-    `backend`: the kind of engine that loads `model`. `served`: use this model of a vLLM server. `resumed`: the
-    conversation to continue; its model is loaded unless `model` or `served` is given.
+    `backend`: the kind of engine that loads `model`, with the engine arguments of `preset`. `served`: use this model of
+    a vLLM server. `resumed`: the conversation to continue; its model is loaded unless `model` or `served` is given.
     """
     from vlmtui.logs import log_to_file
     from vlmtui.ui.services import Services
@@ -97,6 +98,7 @@ def open_chat(
         keep_alive_s=application.settings.keep_alive_s,
         initial_model=model,
         initial_backend=backend,
+        initial_preset=preset,
         served=served,
         resumed=resumed,
     )

@@ -13,7 +13,7 @@ from textual.widgets import Input, Static, TextArea
 from tests.support.waiting import until
 from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import Model, model_of
+from vlmtui.registry.match import EXAMPLE, Model, model_of, with_preset
 from vlmtui.session import dials
 from vlmtui.session.dials import with_parameters
 from vlmtui.session.settings import ChatSettings
@@ -162,14 +162,17 @@ async def test_a_wrong_further_parameter_is_reported_and_not_applied(field: str,
 async def test_an_argument_shows_its_default_or_its_source() -> None:
     registry = Registry.bundled()
     hints = {}
-    for name in ("idefics3", "gemma3", "smolvlm", "qwen2_vl"):
-        app = Host(model=model_of(registry[name], "m"))
+    for name in ("idefics3", "gemma3", "gemma4", "smolvlm", "qwen2_vl", "qwen3_vl"):
+        model = model_of(registry[name], "m")
+        app = Host(model=with_preset(model, EXAMPLE) if name == "qwen3_vl" else model)
         async with app.run_test(size=(80, 24)):
             for argument in registry[name].processor:
                 hints[name, argument] = app.screen.query_one(f"#{argument}", Input).placeholder
-    assert hints["idefics3", "size"] == '{"longest_edge": 728} unless set'  # the record's engine arguments
+    assert hints["idefics3", "size"] == '{"longest_edge": 1456} unless set'
+    assert hints["gemma4", "max_soft_tokens"] == "280 unless set (70, 140, 280, 560 or 1120)"
     assert hints["gemma3", "pan_and_scan_max_num_crops"] == "4 unless set"
-    assert hints["qwen2_vl", "max_pixels"] == "1003520 unless set"  # the same
+    assert hints["qwen2_vl", "max_pixels"] == "the model's own"
+    assert hints["qwen3_vl", "max_pixels"] == "1003520 unless set"  # as loaded
     assert hints["smolvlm", "size"] == "the model's own"
 
 

@@ -103,6 +103,8 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["ask", b"\xff".decode(errors="surrogateescape")], 2, "not valid text"),
         (["ask", "what?", *["--image", CIRCLE] * 9], 2, "at most 8"),
         (["--model", "shapes", "ask", "what?"], 2, "must stand after"),
+        (["--preset", "vllm-example", "ask", "what?"], 2, "must stand after"),
+        (["--plain", "--preset", "vllm-example"], 2, "--preset needs a model."),
         (["stop"], 2, "which model"),
         (["stop", "shapes"], 2, "Running: none"),
         (["stop", "shapes", "--all"], 2, "not allowed with"),

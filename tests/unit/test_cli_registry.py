@@ -122,6 +122,14 @@ def test_a_prompt_is_printed_as_it_would_be_sent(run: Run) -> None:
     assert (code, out) == (0, "USER: <image>\nWhat is {this}?\nASSISTANT:\n")
 
 
+def test_a_preset_shows_the_arguments_of_vllms_example(run: Run) -> None:
+    own = the_json(run("prompt", "qwen2_vl", "--images", "1", "--json", "q"))
+    assert (own["engine_args"]["max_model_len"], own["mm_processor_kwargs"]) == (32768, {})
+    small = the_json(run("prompt", "qwen2_vl", "--images", "1", "--preset", "vllm-example", "--json", "q"))
+    assert small["engine_args"]["max_model_len"] == 4096
+    assert small["mm_processor_kwargs"] == {"min_pixels": 784, "max_pixels": 1003520}
+
+
 def test_a_prompt_as_json(run: Run) -> None:
     found = the_json(run("prompt", "internvl_chat", "--images", "2", "--json", "q"))
     assert (found["family"], found["model"], found["kind"]) == ("internvl_chat", "OpenGVLab/InternVL3-2B", "messages")

@@ -82,6 +82,16 @@ def test_one_line_is_printed_and_reasons_beside_it(cli: CommandLine, tmp_path: P
     assert "the server's /inference/v1/generate" in ran.err
 
 
+def test_a_context_that_is_fitted_is_vllms_auto(cli: CommandLine) -> None:
+    words = shlex.split(cli("serve", "qwen3_vl").out)
+    assert words[words.index("--max-model-len") + 1] == "auto"
+    small = shlex.split(cli("serve", "qwen3_vl", "--preset", "vllm-example", "--engine-arg", "max_num_seqs=9").out)
+    assert small[small.index("--max-model-len") + 1] == "32768"
+    assert small[small.index("--max-num-seqs") + 1] == "9"
+    limits = small[small.index("--mm-processor-kwargs") + 1]
+    assert json.loads(limits) == {"min_pixels": 784, "max_pixels": 1003520, "fps": 1}
+
+
 def test_the_line_can_be_pasted(cli: CommandLine, tmp_path: Path) -> None:
     folder = tmp_path / "it's; rm $HOME"
     shutil.copytree(bundled("shapes"), folder, ignore=shutil.ignore_patterns("*.safetensors", "adapters"))

@@ -121,6 +121,10 @@ def test_a_family_has_its_processors_arguments_and_no_others() -> None:
         with_setting(Sampling(), "max_pixels many", QWEN)
     with pytest.raises(VlmtuiError, match=r"Phi-3.5 Vision has no parameter max_pixels|has no parameter max_pixels"):
         with_setting(Sampling(), "max_pixels 100000", REGISTRY["phi3_v"])
+    tokens = with_setting(Sampling(), "max_soft_tokens 560", REGISTRY["gemma4_e"])
+    assert tokens.extra == {"mm_processor_kwargs": {"max_soft_tokens": 560}}
+    with pytest.raises(VlmtuiError, match="max_soft_tokens must be 70, 140, 280, 560 or 1120, not 300"):
+        with_setting(tokens, "max_soft_tokens 300", REGISTRY["gemma4"])
     assert dial_name("processor.max_pixels", {}) == "processor.max_pixels"
     assert dial_name("processor.a b", {}) is None and dial_name("nonsense", {}) is None
 

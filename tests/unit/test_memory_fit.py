@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from vlmtui.domain.engine import FITTED
 from vlmtui.engine.machine import GIB, Fit, Gpu, Machine, check_fit, estimate, fit_text
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, model_of, resolve
@@ -65,6 +66,14 @@ def test_the_change_that_would_make_it_fit_is_named(registry: Registry) -> None:
     hopeless = check_fit(sized(registry, 300.0), ONE)
     assert hopeless.advice == "small/one"
     assert "small/one" in fit_text(hopeless, ONE)
+
+
+def test_a_fitted_context_needs_no_room_for_all_of_it(registry: Registry) -> None:
+    whole = sized(registry, 9.0, max_model_len=131072)
+    fitted = sized(registry, 9.0, max_model_len=FITTED)
+    assert (check_fit(whole, ONE).fit, check_fit(fitted, ONE).fit) == (Fit.NO, Fit.YES)
+    found = estimate(fitted)
+    assert found is not None and found.max_model_len == 8192
 
 
 def test_files_are_measured(registry: Registry, tmp_path: Path) -> None:

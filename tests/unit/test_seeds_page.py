@@ -6,8 +6,14 @@ import argparse
 import re
 from pathlib import Path
 
-from vlmtui.cli.batch import fill_batch
+import pytest
+
+from vlmtui.cli import batch as module
+from vlmtui.cli.batch import batch, fill_batch
+from vlmtui.domain.engine import FITTED
+from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import EXAMPLE
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "seeds.md").read_text("utf-8")
 OF_MODELS = PAGE[PAGE.index("## The functions of models") :]
@@ -39,3 +45,32 @@ def test_every_command_of_ours_is_one() -> None:
     assert len(commands) >= 8
     for command in commands:
         assert parser.parse_args(["-o", "out.jsonl", *command.split()]).model is not None
+
+
+def test_the_preset_is_named_once() -> None:
+    assert PAGE.count(f"--preset {EXAMPLE}") == 1
+    families = Registry.bundled().values()
+    fitted = {family.family for family in families if family.example and family.engine_args["max_model_len"] == FITTED}
+    reason = {family.family for family in families if family.thinking is not None and family.example}
+    assert fitted == reason | {"exaone4_5"}
+
+
+@pytest.mark.parametrize(
+    ("words", "preset"),
+    [(["--num-prompts", "2"], EXAMPLE), (["in.jsonl"], None), (["in.jsonl", "--preset", EXAMPLE], EXAMPLE)],
+)
+def test_the_scripts_items_load_with_the_scripts_arguments(
+    words: list[str], preset: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[str | None] = []
+
+    def prepare(arguments: argparse.Namespace) -> None:
+        given.append(arguments.preset)
+        raise bad_input("enough")
+
+    monkeypatch.setattr(module, "prepare", prepare)
+    parser = argparse.ArgumentParser()
+    fill_batch(parser)
+    with pytest.raises(VlmtuiError, match="enough"):
+        batch(parser.parse_args(["-o", "out.jsonl", "-m", "qwen2_vl", *words]))
+    assert given == [preset]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.engine_site import watch_for_torchvision
 from tests.zoo.recipes.transformers_only import mllama_config
-from vlmtui.domain.engine import LoadSpec, LoadStage
+from vlmtui.domain.engine import FITTED, LoadSpec, LoadStage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.transformers.backend import BACKEND, read_progress
@@ -202,6 +202,8 @@ def test_engine_arguments_are_read_strictly() -> None:
         model="m", name="n", engine_args={"max_model_len": 64, "limit_mm_per_prompt": {"image": {"count": 2}}}
     )
     assert read_arguments(spec).limit_mm_per_prompt == {"image": 2}
+    fitted = msgspec.structs.replace(spec, engine_args={"max_model_len": FITTED})
+    assert read_arguments(fitted).max_model_len is None
     for wrong in ({"max_model_length": 4}, {"dtype": "int3"}, {"max_model_len": 0}):
         with pytest.raises(VlmtuiError) as caught:
             read_arguments(msgspec.structs.replace(spec, engine_args=wrong))

@@ -51,7 +51,11 @@ SETTINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "skywork_chat": (("max_dynamic_patch=1", "", FEWER),),
     "gemma3": (("do_pan_and_scan=true", "", MORE),),
     "idefics3": (('size={"longest_edge": 364}', "", FEWER),),
-    "qwen3_vl": (('size={"shortest_edge": 1024, "longest_edge": 16384}', "", FEWER),),
+    "qwen3_vl": (
+        ('size={"shortest_edge": 1024, "longest_edge": 16384}', "", FEWER),
+        ("max_pixels=4096", "", FEWER),
+    ),
+    "gemma4": (("max_soft_tokens=140", "", MORE),),
     "phi4_mm": (("dynamic_hd=1", "dynamic_hd=4", FEWER),),
     "phi3_v": (("num_crops=1", "", FEWER),),
     "command_a_vision": (("crop_to_patches=false", "", FEWER), ("max_patches=2", "", FEWER)),

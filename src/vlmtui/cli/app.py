@@ -58,13 +58,21 @@ def _open(arguments: argparse.Namespace, *, is_plain: bool) -> int:
         served = find_remote_model(application.registry, engines, engine, key_env=key_env, name=model)
     elif model is not None:
         resolve(application.registry, model, choice)
-    elif choice is not None:
-        raise VlmtuiError(ErrorKind.BAD_USAGE, "--backend needs a model.", hint="Add --model MODEL.")
+    elif choice is not None or arguments.app_preset is not None:
+        given = "--preset" if choice is None else "--backend"
+        raise VlmtuiError(ErrorKind.BAD_USAGE, f"{given} needs a model.", hint="Add --model MODEL.")
     store = AsyncStore(application.paths)
     try:
         resumed = _resumed_conversation(store, arguments)
         status, report = open_chat(
-            application, store, is_plain=is_plain, model=model, backend=choice, served=served, resumed=resumed
+            application,
+            store,
+            is_plain=is_plain,
+            model=model,
+            backend=choice,
+            preset=arguments.app_preset,
+            served=served,
+            resumed=resumed,
         )
     finally:
         store.close_now()

@@ -26,6 +26,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_output
 from vlmtui.paths import bundled
 from vlmtui.reading import is_file, unreadable
+from vlmtui.registry.match import EXAMPLE
 from vlmtui.session.batch.items import BatchItem, BatchReader, Item, MediaSource, items_over_files, repeated_items
 from vlmtui.session.batch.results import OutputFile, batch_page, score_of, write_csv
 from vlmtui.session.batch.run import BatchEngine, BatchJob, ItemResult, Tally, answer_items, check_media_cache
@@ -371,6 +372,8 @@ def _items_of_arguments(arguments: argparse.Namespace) -> Iterator[BatchItem]:
 def _setup(arguments: argparse.Namespace) -> AskSetup:
     """Return the model, with the engine arguments that the command's options set. Raises VlmtuiError."""
     if arguments.engine is None:
+        if arguments.num_prompts is not None:
+            arguments.preset = EXAMPLE
         if arguments.disable_mm_processor_cache:
             arguments.engine_arg = [*arguments.engine_arg, "mm_processor_cache_gb=0"]
         if arguments.tensor_parallel_size is not None:

@@ -20,7 +20,7 @@ from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.registry.match import Model, resolve, with_engine_args, with_trust
+from vlmtui.registry.match import EXAMPLE, Model, resolve, with_engine_args, with_preset, with_trust
 from vlmtui.registry.routes import model_closed
 from vlmtui.session.adapters import NONE, find_adapter, rank_for
 from vlmtui.session.dials import with_default_parameters, with_parameters
@@ -65,6 +65,12 @@ def add_trust_option(parser: argparse._ActionsContainer) -> None:
 def add_engine_arg_option(parser: argparse._ActionsContainer) -> None:
     text = "an additional vLLM engine argument, for example max_model_len=4096; may be repeated"
     parser.add_argument("--engine-arg", action="append", default=[], metavar="NAME=VALUE", help=text)
+    add_preset_option(parser)
+
+
+def add_preset_option(parser: argparse._ActionsContainer) -> None:
+    text = f"{EXAMPLE}: load with the limits of vLLM's example scripts, for small GPUs (docs/seeds.md)"
+    parser.add_argument("--preset", choices=(EXAMPLE,), help=text)
 
 
 class AskSetup(msgspec.Struct, frozen=True):
@@ -90,7 +96,7 @@ def prepare(arguments: argparse.Namespace) -> AskSetup:
     else:
         choice = read_backend(arguments.backend) if arguments.backend is not None else None
         model = resolve(application.registry, application.settings.model, choice)
-        model = with_engine_args(model, arguments.engine_arg)
+        model = with_engine_args(with_preset(model, arguments.preset), arguments.engine_arg)
         model = with_consent(model, trust=arguments.trust_remote_code)
     return AskSetup(application, model, arguments.keep_alive is not None, arguments.json)
 

@@ -34,7 +34,7 @@ from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.golden import By, Golden, read_golden
 from vlmtui.inspection.stages import CheckedSide, Stage, StageOutcome, Tolerance, where_to_look
 from vlmtui.registry.hub_cache import model_folder
-from vlmtui.registry.match import Model, resolve, with_engine_args
+from vlmtui.registry.match import Model, resolve, with_engine_args, with_preset
 from vlmtui.registry.schema import KnownDifference
 from vlmtui.session.adapters import find_adapter, require_allowed, takes_adapter, with_adapters
 from vlmtui.session.checking import (
@@ -456,8 +456,10 @@ def _model_and_reference(lab: Lab) -> tuple[Model, Model]:
     VlmtuiError."""
     arguments, registry = lab.arguments, lab.application.registry
     choice = read_backend(arguments.backend) if arguments.backend is not None else None
-    model = with_engine_args(resolve(registry, arguments.model, choice), arguments.engine_arg)
+    model = with_preset(resolve(registry, arguments.model, choice), arguments.preset)
+    model = with_engine_args(model, arguments.engine_arg)
     reference = resolve(registry, arguments.reference or arguments.model, BackendChoice(TRANSFORMERS_BACKEND))
+    reference = with_preset(reference, arguments.preset)
     if model.spec.backend == TRANSFORMERS_BACKEND and model.spec.model == reference.spec.model:
         message = f"{model.spec.name} runs in Transformers itself: there is nothing to compare."
         raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="Name another engine with --backend.")

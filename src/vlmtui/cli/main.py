@@ -53,7 +53,7 @@ settings: config.toml in the config folder, then VLMTUI_* in the environment, th
 APP_OPTIONS = ("model", "graphics", "theme", "keep_alive")
 """Options of the app that override settings."""
 _APP_ONLY = ("continue", "resume", "plain")
-_WITH_VALUE = (*APP_OPTIONS, "backend", "engine", "key_env")
+_WITH_VALUE = (*APP_OPTIONS, "backend", "preset", "engine", "key_env")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -171,6 +171,12 @@ def _add_app_model(app: argparse._ArgumentGroup) -> None:
         metavar="BACKEND",
         dest="app_backend",
         help="what runs it here: vllm, transformers, or another version, as in vllm==0.23.0",
+    )
+    app.add_argument(
+        "--preset",
+        choices=("vllm-example",),
+        dest="app_preset",
+        help="load --model with the limits of vLLM's example scripts, for small GPUs",
     )
     app.add_argument(
         "--engine",

@@ -10,7 +10,7 @@ import msgspec
 
 from vlmtui.bootstrap import build
 from vlmtui.cli.attachments import add_media, stage_attachments, turns_with_placed
-from vlmtui.cli.engine import sampling_of
+from vlmtui.cli.engine import add_preset_option, sampling_of
 from vlmtui.cli.output import note, print_json
 from vlmtui.cli.streams import read_question
 from vlmtui.domain.conversation import Attachment, ChatPrompt, MessagesPrompt, Modality, RawPrompt, Text, Turn
@@ -18,8 +18,8 @@ from vlmtui.domain.dials import DIALS
 from vlmtui.domain.engine import adapter_for
 from vlmtui.domain.sampling import Sampling
 from vlmtui.media.describe import attachment_line
-from vlmtui.registry.estimate import estimated_tokens
-from vlmtui.registry.match import Model, engine_args_of, resolve
+from vlmtui.registry.estimate import estimated_tokens, settings_of
+from vlmtui.registry.match import Model, Preset, engine_args_of, resolve, with_preset
 from vlmtui.registry.routes import why_closed
 from vlmtui.session.dials import described_extra, processor_arguments, variables_of
 from vlmtui.session.generation import make_request
@@ -54,6 +54,7 @@ def fill_prompt(prompt: argparse.ArgumentParser) -> None:
         dest="set_parameters",
         help="a parameter, as in `ask --set`: --json shows what the engine and its processor get; may be repeated",
     )
+    add_preset_option(prompt)
     prompt.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -68,12 +69,13 @@ def _item_count(text: str) -> int:
 def prompt(arguments: argparse.Namespace) -> int:
     """Print the prompt. Raises VlmtuiError if the family does not accept the inputs."""
     application = build({"system_prompt": arguments.system_prompt}, tell=note)
-    model = resolve(application.registry, arguments.family)
+    model = with_preset(resolve(application.registry, arguments.family), arguments.preset)
     question = read_question(arguments.question)
     attachments = stage_attachments(
         application.paths, arguments.media or (), num_frames=model.spec.num_frames, many=arguments.many
     )
-    estimates = [(item, estimated_tokens(model.family, item)) for item in attachments]
+    settings = settings_of(model.family, sum(item.modality == "image" for item in attachments), model.spec.engine_args)
+    estimates = [(item, estimated_tokens(model.family, item, settings=settings)) for item in attachments]
     absent: dict[Modality, int] = {"image": arguments.images, "video": arguments.videos, "audio": arguments.audios}
     attachments += [
         _absent_attachment(kind, number) for kind, count in absent.items() for number in range(1, count + 1)
@@ -85,7 +87,8 @@ def prompt(arguments: argparse.Namespace) -> int:
     shown = request.prompt
     if arguments.json:
         estimated = [_estimate_json(item, tokens) for item, tokens in estimates]
-        print_json(_as_json(model, shown, request.sampling, counts) | ({"attachments": estimated} if estimated else {}))
+        found = _as_json(model, shown, request.sampling, counts, arguments.preset)
+        print_json(found | ({"attachments": estimated} if estimated else {}))
         return 0
     if error := why_closed(model.family):
         note(f"note: {error}")
@@ -105,7 +108,11 @@ def prompt(arguments: argparse.Namespace) -> int:
 
 
 def _as_json(
-    model: Model, shown: ChatPrompt | RawPrompt | MessagesPrompt, sampling: Sampling, counts: Mapping[Modality, int]
+    model: Model,
+    shown: ChatPrompt | RawPrompt | MessagesPrompt,
+    sampling: Sampling,
+    counts: Mapping[Modality, int],
+    preset: Preset | None,
 ) -> dict[str, object]:
     family = model.family
     content: dict[str, object]
@@ -117,7 +124,7 @@ def _as_json(
         case ChatPrompt(chat_template=template):
             content = {"kind": "messages", "messages": _messages(shown), "by": "engine", "chat_template": template}
     wanted = {modality: count for modality, count in counts.items() if count}
-    arguments = engine_args_of(family, wanted or None)
+    arguments = engine_args_of(family, wanted or None, preset=preset)
     if family.trust_remote_code:
         arguments["trust_remote_code"] = True
     video = family.takes.get("video")

@@ -11,7 +11,7 @@ from vlmtui.cli.engine import add_engine_arg_option, add_trust_option, with_cons
 from vlmtui.cli.output import note, print_json
 from vlmtui.domain.engine import adapters_of
 from vlmtui.engines.serve import Flag, feature_flags, model_flags
-from vlmtui.registry.match import resolve, with_engine_args
+from vlmtui.registry.match import resolve, with_engine_args, with_preset
 from vlmtui.text import visible
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -33,7 +33,8 @@ def fill_serve(serve: argparse.ArgumentParser) -> None:
 def serve(arguments: argparse.Namespace) -> int:
     """Print the command line to stdout, reasons and warnings to stderr. Raises VlmtuiError."""
     application = build(tell=note)
-    model = with_engine_args(resolve(application.registry, arguments.name), arguments.engine_arg)
+    model = with_preset(resolve(application.registry, arguments.name), arguments.preset)
+    model = with_engine_args(model, arguments.engine_arg)
     model = with_consent(model, trust=arguments.trust_remote_code)
     flags = [
         *model_flags(model.spec),

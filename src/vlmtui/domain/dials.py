@@ -92,7 +92,7 @@ PROMPT_DIALS = ("thinking", "effort")
 ARGUMENTS = frozenset(
     {
         "crop_to_patches", "do_pan_and_scan", "dynamic_hd", "dynamic_image_size", "fps", "max_dynamic_patch",
-        "max_image_tokens", "max_patches", "max_pixels", "max_tiles", "min_dynamic_patch",
+        "max_image_tokens", "max_patches", "max_pixels", "max_soft_tokens", "max_tiles", "min_dynamic_patch",
         "min_image_tokens", "min_patches", "min_pixels", "min_tiles", "num_crops", "pan_and_scan_max_num_crops",
         "pan_and_scan_min_crop_size", "pan_and_scan_min_ratio_to_activate", "size",
     }

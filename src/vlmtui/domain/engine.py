@@ -19,6 +19,8 @@ _NAME = re.compile(r"^[a-z][a-z0-9_-]{0,31}$")
 _VERSION = re.compile(r"^\d{1,6}(\.\d{1,6}){1,3}$")
 BackendName = Annotated[str, msgspec.Meta(pattern=_NAME.pattern)]
 """A kind of engine, by its name in `vlmtui.worker.backends`."""
+FITTED = -1
+"""The engine argument `max_model_len` for as much of the model's own context as fits in the memory."""
 DEFAULT_BACKEND = "vllm"
 TRANSFORMERS_BACKEND = "transformers"
 """Hugging Face Transformers, in the environment of the installed vLLM."""

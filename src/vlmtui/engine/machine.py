@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from vlmtui.domain.engine import FITTED
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.hub_cache import language_value, model_folder, read_config, weights_bytes
 from vlmtui.registry.match import Model
@@ -80,6 +81,8 @@ _DEFAULT_UTILIZATION = 0.92
 _KV_SHARE = 0.08
 """KV cache of a full context as a fraction of 16-bit weights, if the config is unknown: typical for models of 2 to 72
 billion parameters with grouped-query attention at 16k tokens."""
+_FITTED_LEAST = 8192
+"""The context in tokens that has to fit if the engine fits the context to the memory."""
 _BYTES = {"float32": 4.0, "float": 4.0, "float16": 2.0, "half": 2.0, "bfloat16": 2.0}
 _QUANTISED_BYTES = {"fp8": 1.0, "compressed-tensors": 1.0, "awq": 0.56, "gptq": 0.56, "bitsandbytes": 0.56}
 
@@ -138,6 +141,8 @@ def estimate(model: Model) -> MemoryEstimate | None:
         return None
     context = _number(arguments.get("max_model_len")) or _number(language_value(config, "max_position_embeddings"))
     context = context or model.family.context
+    if arguments.get("max_model_len") == FITTED:
+        context = min(context or _FITTED_LEAST, _FITTED_LEAST)
     cache = _kv_bytes(config, context, dtype) or int(weights * _KV_SHARE * (context or 16384) / 16384)
     parallel = _number(arguments.get("tensor_parallel_size")) or 1
     return MemoryEstimate(weights, cache, bool(on_disk), context, parallel)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.engine import SERVED_BACKEND, LoadSpec
+from vlmtui.domain.engine import FITTED, SERVED_BACKEND, LoadSpec
 from vlmtui.engines.installed import EngineRecord, describe_interpreter
 
 _REASONS = {
@@ -68,7 +68,10 @@ def model_flags(spec: LoadSpec) -> Iterator[Flag]:
     arguments["trust_remote_code"] = spec.trust_remote_code
     for name, value in arguments.items():
         if value not in (None, {}, []):
-            yield Flag(_words(name, value), _REASONS.get(name, "the model's record, or --engine-arg"))
+            if name == "max_model_len" and value == FITTED:
+                yield Flag(("--max-model-len", "auto"), "as much of the model's own context as fits in the memory")
+            else:
+                yield Flag(_words(name, value), _REASONS.get(name, "the model's record, or --engine-arg"))
 
 
 def feature_flags(*, video: bool, private: bool = False) -> Iterator[Flag]:

@@ -185,7 +185,7 @@ def typed_hint(name: str) -> str:
 def refused_by_record(family: Family) -> tuple[str, Names] | None:
     """Return the first engine argument that a user's family record may not set, and what its value names; None if all
     are allowed."""
-    tables = [family.engine_args, family.engine_args_several, family.engine_args_video]
+    tables = [*family.argument_tables]
     for route in family.routes:
         tables += [route.engine_args, {"hf_overrides": route.hf_overrides}]
     return next((refused for table in tables if (refused := refused_argument(table)) is not None), None)
@@ -222,7 +222,7 @@ def _bundled_arguments() -> frozenset[tuple[str, bytes]]:
 def _argument_tables(record: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     routes = record.get("routes")
     for part in [record, *(routes if isinstance(routes, list) else [])]:
-        for field in ("engine_args", "engine_args_several", "engine_args_video"):
+        for field in ("engine_args", "engine_args_several", "engine_args_video", "example", "example_several"):
             table = part.get(field)
             if isinstance(table, Mapping):
                 yield table

@@ -25,9 +25,10 @@ def estimated_tokens(
     return tokens_of_size(family, attachment.modality, size, frames=frames_of(attachment), settings=settings)
 
 
-def settings_of(family: Family, images: int = 1) -> dict[str, object]:
-    """Return the record's processor arguments for a prompt with this number of images."""
-    found = engine_args_of(family).get("mm_processor_kwargs")
+def settings_of(family: Family, images: int = 1, engine_args: Mapping[str, object] | None = None) -> dict[str, object]:
+    """Return the processor arguments for a prompt with this number of images. `engine_args`: those of the load;
+    default: the record's."""
+    found = (engine_args_of(family) if engine_args is None else engine_args).get("mm_processor_kwargs")
     return {**(found if isinstance(found, dict) else {}), **(family.processor_several if images > 1 else {})}
 
 

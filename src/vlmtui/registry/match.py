@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final, Literal
 
 import msgspec
 
@@ -33,6 +34,9 @@ from vlmtui.text import one_line
 
 DEFAULT_MODEL = "shapes"
 _BUNDLED = "bundled:"
+Preset = Literal["vllm-example"]
+EXAMPLE: Final = "vllm-example"
+"""The preset with the engine arguments of vLLM's example scripts (`Family.example`)."""
 _FOR_ANY_ENGINE = frozenset({"max_model_len", "limit_mm_per_prompt", "mm_processor_kwargs", "revision"})
 """vLLM's engine arguments that the Transformers backend also accepts in a record."""
 REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
@@ -135,14 +139,26 @@ def with_backend(model: Model, choice: BackendChoice) -> Model:
     )
 
 
+def with_preset(model: Model, preset: Preset | None) -> Model:
+    """Return the model with the engine arguments of a preset; None: unchanged. Arguments that the user typed have to be
+    added afterwards (`with_engine_args`). Families whose record has no table for the preset keep their arguments."""
+    if preset is None or not model.listed:
+        return model
+    arguments = engine_args_of(model.family, None, BackendChoice.of(model.spec), preset)
+    return msgspec.structs.replace(model, spec=msgspec.structs.replace(model.spec, engine_args=arguments))
+
+
 def engine_args_of(
-    family: Family, limits: Mapping[Modality, int] | None = None, choice: BackendChoice | None = None
+    family: Family,
+    limits: Mapping[Modality, int] | None = None,
+    choice: BackendChoice | None = None,
+    preset: Preset | None = None,
 ) -> dict[str, object]:
     """Return the engine arguments for up to `limits` items of each modality; default: the family's maxima. `choice`:
     the kind of engine.
 
-    Arguments for several images or for video override the general ones; the arguments of the route that runs on this
-    machine come last.
+    Arguments for several images or for video override the general ones, those of the preset override both; the
+    arguments of the route that runs on this machine come last.
     """
     wanted = {modality: takes.max_items for modality, takes in family.takes.items()} if limits is None else limits
     arguments = dict(family.engine_args)
@@ -150,6 +166,10 @@ def engine_args_of(
         arguments |= family.engine_args_several
     if wanted.get("video", 0):
         arguments |= family.engine_args_video
+    if preset == EXAMPLE:
+        arguments |= family.example
+        if wanted.get("image", 0) > 1:
+            arguments |= family.example_several
     route = open_route(family, choice)
     if route is not None and route.engine == "transformers":
         arguments = {name: value for name, value in arguments.items() if name in _FOR_ANY_ENGINE}

@@ -408,6 +408,14 @@ class ProcessorArgument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """The value, unless the model's own files set another; None: only those files tell it."""
     source: str = ""
     """The source of the default: `module:attribute.key`, or a bundled model's `folder/file.json:key`."""
+    values: tuple[int, ...] = ()
+    """The only numbers that it can be, in ascending order; empty: any."""
+
+    @property
+    def range(self) -> str:
+        """`values` for people: `70, 140 or 280`; empty if it can be any."""
+        *others, last = map(str, self.values or ("",))
+        return f"{', '.join(others)} or {last}" if others else last
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -464,6 +472,11 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Override `engine_args` if a conversation may have two or more images."""
     engine_args_video: dict[str, object] = msgspec.field(default_factory=dict)
     """Override `engine_args` if a conversation may have a video."""
+    example: dict[str, object] = msgspec.field(default_factory=dict)
+    """Override all of these with the preset `vllm-example`: the values of vLLM's example scripts that the record does
+    not have, as they are for small GPUs."""
+    example_several: dict[str, object] = msgspec.field(default_factory=dict)
+    """Override `example` if a conversation may have two or more images."""
     routes: tuple[Route, ...] = (Route(),)
     """Ways to run the family, best first. Perhaps none works with the installed vLLM."""
     checked: Checked = ""
@@ -486,4 +499,11 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A one-line note for display."""
 
     def __post_init__(self) -> None:
-        _refuse_trust(self.engine_args, self.engine_args_several, self.engine_args_video)
+        _refuse_trust(*self.argument_tables)
+
+    @property
+    def argument_tables(self) -> tuple[dict[str, object], ...]:
+        """All tables of engine arguments, except those of routes."""
+        return (
+            self.engine_args, self.engine_args_several, self.engine_args_video, self.example, self.example_several,
+        )  # fmt: skip

@@ -9,6 +9,7 @@ import msgspec
 
 from vlmtui.domain.capabilities import lack
 from vlmtui.domain.conversation import Modality
+from vlmtui.domain.engine import FITTED
 from vlmtui.domain.generation import PromptReady
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.estimate import estimated_tokens, settings_of, tokens_of_size
@@ -91,7 +92,8 @@ def tokens_before_attaching(
 ) -> int | None:
     """Estimate a file's tokens from width and height in pixels and the number of frames; None: impossible."""
     sampled = model.spec.num_frames
-    return tokens_of_size(model.family, modality, size, frames=min(sampled, frames or sampled))
+    settings = settings_of(model.family, engine_args=model.spec.engine_args)
+    return tokens_of_size(model.family, modality, size, frames=min(sampled, frames or sampled), settings=settings)
 
 
 def cost_of(ready: PromptReady, message: list[DraftToken], context: int) -> Cost:
@@ -136,10 +138,12 @@ def draft_estimate(chat: Conversation, controller: AppEngines) -> CostEstimate |
         return None
     items = chat.draft.numbered
     images = sum(item.modality == "image" for item in items.values())
-    settings = {**settings_of(model.family, images), **processor_arguments(chat.settings.sampling, {})}
+    settings = settings_of(model.family, images, model.spec.engine_args)
+    settings |= processor_arguments(chat.settings.sampling, {})
     estimates = {number: estimated_tokens(model.family, item, settings=settings) for number, item in items.items()}
     tokens = {number: count for number, count in estimates.items() if count is not None}
     if not tokens:
         return None
-    context = model.spec.engine_args.get("max_model_len", model.family.context)
-    return CostEstimate(tokens, len(estimates) - len(tokens), context if isinstance(context, int) else None)
+    given = model.spec.engine_args.get("max_model_len")
+    context = given if isinstance(given, int) and given != FITTED else model.family.context
+    return CostEstimate(tokens, len(estimates) - len(tokens), context)

@@ -79,6 +79,7 @@ def with_parameter(sampling: Sampling, family: Family | None, name: str, text: s
     if names_file(dial, text):
         text = _file_text(Path(text[1:]))
     value = read_dial(dial, text, arguments)
+    _check_value(dial, value, family)
     if dial == "thinking":
         thinking = _thinking(family)
         value = thinking.on if value else thinking.off
@@ -201,6 +202,13 @@ def typed_parameters(sampling: Sampling, family: Family | None) -> dict[str, str
         name: _typed(name, given[name], arguments) if name in given else ""
         for name in dict.fromkeys((*DIALS, *arguments, *variables))
     }
+
+
+def _check_value(dial: str, value: object, family: Family | None) -> None:
+    """Raise VlmtuiError if a processor argument takes only some numbers, and this is none of them."""
+    known = family.processor.get(processor_argument(dial) or "") if family is not None else None
+    if known is not None and known.values and value not in known.values:
+        raise bad_input(f"{processor_argument(dial)} must be {known.range}, not {value}.")
 
 
 def _reasons(family: Family, dial: str) -> bool:

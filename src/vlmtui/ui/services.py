@@ -10,7 +10,7 @@ import msgspec
 from vlmtui.engine.interface import EngineHost, ModelReader
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import Model, resolve
+from vlmtui.registry.match import Model, Preset, resolve, with_preset
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation_holder import ConversationHolder, Teller
 from vlmtui.session.engines import AppEngines
@@ -65,6 +65,8 @@ class Services(msgspec.Struct, frozen=True):
     """The name of a model to load first; None: show the list of models."""
     initial_backend: BackendChoice | None = None
     """The kind of engine that loads it; None: the best one of the model family's record."""
+    initial_preset: Preset | None = None
+    """The preset of its engine arguments; None: those of its record."""
     served: Model | None = None
     """A model of a vLLM server to use first."""
     resumed: ResumePoint | None = None
@@ -76,7 +78,8 @@ class Services(msgspec.Struct, frozen=True):
         if self.served is not None:
             return self.served
         if self.initial_model is not None:
-            return resolve(self.registry, self.initial_model, self.initial_backend)
+            model = resolve(self.registry, self.initial_model, self.initial_backend)
+            return with_preset(model, self.initial_preset)
         if self.resumed is None or not self.resumed.names_a_model:
             return None
         from vlmtui.session.resume import resumed_model

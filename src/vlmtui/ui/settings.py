@@ -132,7 +132,8 @@ class Fields(Grid):
             return f"the chat template compares it with {values}" if values else "a variable of the chat template"
         argument = self._arguments.get(name)
         value = self._loaded.get(name, argument.default if argument is not None else None)
-        return _MODEL_DEFAULT if value is None else f"{dial_text(name, value)} unless set"
+        shown = _MODEL_DEFAULT if value is None else f"{dial_text(name, value)} unless set"
+        return f"{shown} ({argument.range})" if argument is not None and argument.values else shown
 
 
 def _id(name: str) -> str:

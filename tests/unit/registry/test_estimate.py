@@ -14,8 +14,9 @@ import pytest
 from vlmtui.domain.conversation import Attachment, Modality, VideoSampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import bundled
-from vlmtui.registry.estimate import estimated_tokens, frames_of
+from vlmtui.registry.estimate import estimated_tokens, frames_of, settings_of
 from vlmtui.registry.loader import Registry, parse_family
+from vlmtui.registry.match import EXAMPLE, engine_args_of
 from vlmtui.registry.schema import PatchTokens, SplitTokens, TileTokens
 
 SIZES = [(1, 1), (28, 28), (112, 112), (167, 168), (640, 480), (480, 640), (4032, 3024), (10000, 60), (333, 1000)]
@@ -112,9 +113,20 @@ def test_an_unknown_estimate_is_not_shown(registry: Registry) -> None:
     assert estimated_tokens(registry["gemma3"], item(64, 64)) == 256
 
 
-def test_the_records_own_settings_count(registry: Registry) -> None:
-    assert estimated_tokens(registry["qwen2_vl"], item(4000, 3000)) == 41 * 30
-    assert estimated_tokens(registry["qwen2_vl"], item(4000, 3000), settings={}) == 143 * 107
+def test_an_image_is_counted_at_the_vendors_resolution(registry: Registry) -> None:
+    photo = item(4000, 3000)
+    # floor(4000 * s / side) * floor(3000 * s / side), where s brings the image below the processor's own max_pixels.
+    wanted = {"qwen2_vl": 143 * 107, "qwen2_5_vl": 143 * 107, "qwen2_5_omni": 143 * 107}
+    wanted |= dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), 125 * 94)
+    wanted |= {"idefics3": 169 * (4 * 3 + 1)}
+    assert {name: estimated_tokens(registry[name], photo) for name in wanted} == wanted
+
+
+def test_the_settings_of_the_load_count(registry: Registry) -> None:
+    for name, tokens in (("qwen2_vl", 41 * 30), ("qwen3_vl", 36 * 27), ("idefics3", 169 * (3 * 3 + 1))):
+        family, one = registry[name], {"image": 1, "video": 0}
+        settings = settings_of(family, engine_args=engine_args_of(family, one, preset=EXAMPLE))  # type: ignore[arg-type]
+        assert estimated_tokens(family, item(4000, 3000), settings=settings) == tokens, name
 
 
 def test_a_rule_that_is_not_one_is_named() -> None:

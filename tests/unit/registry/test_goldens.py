@@ -25,7 +25,7 @@ from vlmtui.domain.conversation import (
 )
 from vlmtui.domain.engine import BackendChoice
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import engine_args_of
+from vlmtui.registry.match import EXAMPLE, engine_args_of
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
 
@@ -90,7 +90,7 @@ def _plain(messages: Any) -> Any:
 @OF_EVERY_SEED
 def test_the_engine_arguments_are_the_seeds(name: str, case: str, seed: dict[str, Any]) -> None:
     family = REGISTRY[name]
-    given = engine_args_of(family, SHOWN[case], BackendChoice())
+    given = engine_args_of(family, SHOWN[case], BackendChoice(), EXAMPLE)
     for argument, value in seed["engine_args"].items():
         match argument:
             case "model":
@@ -105,6 +105,16 @@ def test_the_engine_arguments_are_the_seeds(name: str, case: str, seed: dict[str
                 assert {key: count for key, count in given[argument].items() if count} == value  # type: ignore[attr-defined]
             case _:
                 assert given.get(argument) == value, argument
+    if family.example and "mm_processor_kwargs" not in seed["engine_args"]:
+        assert not given.get("mm_processor_kwargs")
+
+
+def test_an_example_table_holds_only_what_the_record_has_otherwise() -> None:
+    for family in REGISTRY.values():
+        if family.example or family.example_several:
+            assert {**family.engine_args, **family.example} != family.engine_args, family.family
+            without = engine_args_of(family, {"image": 1}, BackendChoice())
+            assert all(without.get(name) != value for name, value in family.example.items()), family.family
 
 
 @OF_EVERY_SEED

@@ -8,11 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from vlmtui.domain.engine import FITTED, TRANSFORMERS_BACKEND, BackendChoice
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled_model
 from vlmtui.registry.hub_cache import downloaded_models, hub_cache_folder, snapshot_of
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import DEFAULT_MODEL, engine_args_of, resolve, with_engine_args, with_trust
+from vlmtui.registry.match import (
+    DEFAULT_MODEL,
+    EXAMPLE,
+    engine_args_of,
+    resolve,
+    with_engine_args,
+    with_preset,
+    with_trust,
+)
 
 
 @pytest.fixture(scope="module")
@@ -221,9 +230,31 @@ def test_engine_arguments_follow_the_case(registry: Registry) -> None:
     single = engine_args_of(family, {"image": 1})
     several = engine_args_of(family, {"image": 2})
     assert (single["max_num_seqs"], several["max_num_seqs"]) == (2, 16)
-    assert several["mm_processor_kwargs"] == {"size": {"longest_edge": 728}}
-    assert several["max_model_len"] == 8192
+    assert "mm_processor_kwargs" not in {*single, *several}
     assert single["limit_mm_per_prompt"] == {"image": 1, "video": 0}
+
+
+def test_the_preset_has_the_values_of_vllms_example(registry: Registry) -> None:
+    family = registry["idefics3"]
+    several = engine_args_of(family, {"image": 2}, preset=EXAMPLE)
+    assert several["mm_processor_kwargs"] == {"size": {"longest_edge": 728}}
+    assert (several["max_model_len"], several["max_num_seqs"]) == (8192, 16)
+    one = engine_args_of(registry["qwen2_vl"], {"image": 1}, preset=EXAMPLE)
+    assert one["mm_processor_kwargs"] == {"min_pixels": 784, "max_pixels": 1003520}
+    model = resolve(registry, "qwen3_vl")
+    small = with_engine_args(with_preset(model, EXAMPLE), ["max_num_seqs=9"]).spec
+    assert (model.spec.engine_args["max_model_len"], small.engine_args["max_model_len"]) == (FITTED, 32768)
+    assert small.engine_args["mm_processor_kwargs"] == {"min_pixels": 784, "max_pixels": 1003520, "fps": 1}
+    assert small.engine_args["max_num_seqs"] == 9 and small.typed == ("max_num_seqs",)
+    assert with_preset(model, None) is model
+    plain = resolve(registry, "aria")  # its record has the example's values
+    assert with_preset(plain, EXAMPLE) == plain
+
+
+def test_the_preset_is_for_any_engine(registry: Registry) -> None:
+    model = with_preset(resolve(registry, "qwen2_vl", BackendChoice(TRANSFORMERS_BACKEND)), EXAMPLE)
+    assert set(model.spec.engine_args) == {"max_model_len", "limit_mm_per_prompt", "mm_processor_kwargs"}
+    assert model.spec.engine_args["max_model_len"] == 32768
 
 
 def test_a_user_sets_engine_arguments(registry: Registry) -> None:

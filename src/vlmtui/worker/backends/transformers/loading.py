@@ -16,7 +16,7 @@ import msgspec
 
 from vlmtui.domain.capabilities import ALL
 from vlmtui.domain.conversation import Modality, attachments_of
-from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage, LoraAdapter, adapter_for, adapters_of
+from vlmtui.domain.engine import FITTED, EngineInfo, LoadSpec, LoadStage, LoraAdapter, adapter_for, adapters_of
 from vlmtui.domain.generation import GenerateRequest, ScoreRequest
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.backends.contract import LoadStep, Report
@@ -30,7 +30,7 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """The engine arguments of this backend (`LoadSpec.engine_args`)."""
 
     max_model_len: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """The most tokens of prompt and answer together. A model with a shorter context uses its own."""
+    """The most tokens of prompt and answer together. A model with a shorter context uses its own; None: its own."""
     limit_mm_per_prompt: dict[Modality, Annotated[int, msgspec.Meta(ge=0)]] = msgspec.field(default_factory=dict)
     """The most items of each modality in one prompt."""
     mm_processor_kwargs: dict[str, object] = msgspec.field(default_factory=dict)
@@ -72,7 +72,7 @@ def read_arguments(spec: LoadSpec) -> Arguments:
                 hint=f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(known)}.",
             )
     try:
-        found: Arguments = msgspec.convert(_counted(spec.engine_args), Arguments)
+        found: Arguments = msgspec.convert(_as_here(spec.engine_args), Arguments)
     except msgspec.ValidationError as error:
         raise VlmtuiError(
             ErrorKind.BAD_ENGINE_ARGUMENT,
@@ -86,12 +86,13 @@ def read_arguments(spec: LoadSpec) -> Arguments:
     return found
 
 
-def _counted(given: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments with `limit_mm_per_prompt` as plain counts. vLLM also accepts `{count = 2, width = 512}`,
-    which becomes 2."""
+def _as_here(given: Mapping[str, object]) -> dict[str, object]:
+    """Return vLLM's arguments as this backend has them: without a `max_model_len` that is FITTED (nothing is fitted
+    here), and with `limit_mm_per_prompt` as plain counts (`{count = 2, width = 512}` becomes 2)."""
+    given = {name: value for name, value in given.items() if (name, value) != ("max_model_len", FITTED)}
     limits = given.get("limit_mm_per_prompt")
     if not isinstance(limits, Mapping):
-        return dict(given)
+        return given
     counts = {name: one.get("count") if isinstance(one, Mapping) else one for name, one in limits.items()}
     return {**given, "limit_mm_per_prompt": counts}
 

@@ -62,7 +62,9 @@ _ENGINE_RULES: tuple[FailureRule, ...] = (
     ),
     FailureRule(
         ErrorKind.OUT_OF_MEMORY,
-        re.compile(r"larger than the available KV cache|No available memory for the cache blocks"),
+        re.compile(
+            r"larger than the available KV cache|No available memory for the cache blocks|Cannot auto-fit max_model_len"
+        ),
         "The model's context does not fit in the memory left after loading the weights.",
         _kv_hint,
     ),
