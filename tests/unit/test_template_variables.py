@@ -7,10 +7,12 @@ import pytest
 from vlmtui.domain.conversation import RawPrompt, user_turn
 from vlmtui.domain.dials import no_dials
 from vlmtui.domain.generation import PromptReady, Token
+from vlmtui.domain.model_reading import ModelReading, ReadRequest
 from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.template import TEMPLATE, TemplateVariables, check_variables
-from vlmtui.errors import VlmtuiError
+from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import resolve
 from vlmtui.registry.prompts import raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.dials import (
@@ -22,6 +24,7 @@ from vlmtui.session.dials import (
     with_setting,
 )
 from vlmtui.session.fan_out import parse_plan, rendering_change, variants
+from vlmtui.session.models import template_variables
 from vlmtui.session.settings import ChatSettings
 from vlmtui.worker.hf.template_variables import read_variables
 
@@ -188,6 +191,20 @@ def test_a_variable_that_an_engine_ignores_is_told() -> None:
     assert (
         rendering_change(prompt_of("<s>", "Hi"), prompt_of("<s>", "Hi")) == "same prompt: the variable changes nothing"
     )
+
+
+class BrokenReader:
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def read(self, request: ReadRequest) -> ModelReading:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [bad_input("no"), OSError(28, "No space left on device")])
+def test_a_template_that_cannot_be_read_is_unknown(error: Exception) -> None:
+    model = resolve(Registry.bundled(), "shapes")
+    assert template_variables(BrokenReader(error), model) is None
 
 
 def test_a_variable_of_somebody_elses_document_is_kept_only_as_a_plain_value() -> None:

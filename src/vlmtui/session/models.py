@@ -249,7 +249,7 @@ def template_variables(reader: ModelReader, model: Model) -> TemplateVariables |
         return None
     try:
         templates = reader.read(ReadRequest(folder=str(folder), tokenizer=False)).templates
-    except VlmtuiError:
+    except (VlmtuiError, OSError):  # OSError: no room for the process's files
         return None
     return templates[0].variables if templates else None
 
