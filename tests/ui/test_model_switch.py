@@ -176,7 +176,7 @@ async def test_arguments_of_the_processor_stay_with_their_family(chatting: Start
         choose(chat, *DEFAULT_LOAD)
         await chat.until(lambda: given() == {})
         told = [note.message for note in chat.app._notifications]
-        assert any(text.startswith("Another processor: max pixels 12544 → default.") for text in told)
+        assert any(text.startswith("Another model family: max pixels 12544 → default.") for text in told)
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         await chat.send('/set size {"longest_edge": 364}')
         await chat.until(lambda: given() == {"size": {"longest_edge": 364}})
