@@ -4,7 +4,9 @@ gives, in every path, and the families' raw prompts make the same choice."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
@@ -141,3 +143,35 @@ def test_reasoning_without_a_system_prompt_opens_gemmas_system_turn(tokenizer: A
         prompt = raw_prompt(family, turns, variables)
         assert isinstance(prompt, RawPrompt)
         assert prompt.text == expected(tokenizer, case.source("<image>"), turns, variables)
+
+
+def deepseek_encoder() -> Any:
+    """Return the function of vLLM that writes DeepSeek-V4's chats, from its file alone."""
+    found = find_spec("vllm")
+    file = Path(found.origin or "").with_name("tokenizers") / "deepseek_v4_encoding.py" if found else Path()
+    if not file.is_file():
+        pytest.skip("this vLLM does not write DeepSeek-V4's chats")
+    return run_path(str(file))["encode_messages"]
+
+
+@pytest.mark.parametrize("turns", TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize(
+    ("variables", "mode", "effort"),
+    [
+        ({"thinking": True}, "thinking", "high"),
+        ({"thinking": False}, "chat", None),
+        ({"reasoning_effort": "none"}, "chat", None),
+        ({"reasoning_effort": "low"}, "thinking", "low"),
+        ({"reasoning_effort": "high"}, "thinking", "high"),
+        ({"thinking": True, "reasoning_effort": "max"}, "thinking", "max"),
+        ({"thinking": False, "reasoning_effort": "max"}, "chat", "max"),
+    ],
+)
+def test_deepseeks_raw_prompt_is_the_text_of_vllms_encoder(
+    turns: tuple[Turn, ...], variables: Mapping[str, Any], mode: str, effort: str | None
+) -> None:
+    """`mode` and `effort`: what vLLM's tokenizers/deepseek_v4.py makes of the variables."""
+    messages = [{"role": turn.role, "content": turn.text} for turn in turns]
+    prompt = raw_prompt(Registry.bundled()["deepseek_v4"], turns, variables)
+    assert isinstance(prompt, RawPrompt)
+    assert prompt.text == deepseek_encoder()(messages, thinking_mode=mode, reasoning_effort=effort)
