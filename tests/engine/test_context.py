@@ -39,15 +39,17 @@ async def test_a_model_with_a_smaller_context_loads_with_its_own(short_path: Pat
     await client.shutdown()
 
 
-@pytest.mark.parametrize("backend", ["vllm", "transformers"])
-async def test_a_fitted_context_is_the_models_own_if_the_memory_holds_it(short_path: Path, backend: str) -> None:
-    model = resolve(Registry.bundled(), "shapes", read_backend(backend))
-    model = with_engine_args(model, [f"max_model_len={FITTED}"])
+@pytest.mark.parametrize(
+    ("backend", "blocks", "own"), [("vllm", None, True), ("vllm", 9, False), ("transformers", None, True)]
+)
+async def test_a_fitted_context(short_path: Path, backend: str, blocks: int | None, own: bool) -> None:
+    given = [f"max_model_len={FITTED}"] + ([f"num_gpu_blocks_override={blocks}"] if blocks else [])
+    model = with_engine_args(resolve(Registry.bundled(), "shapes", read_backend(backend)), given)
     context = json.loads((bundled_model() / "config.json").read_text())["text_config"]["max_position_embeddings"]
     host = patient_host(Paths.below(short_path))
     client = await host.open(model.spec, client="tests", keep_alive_s=0)
     ready = [event async for event in client.load()][-1]
     assert isinstance(ready, EngineReady), ready
-    assert ready.info.max_model_len == context
+    assert ready.info.max_model_len == context if own else 100 < ready.info.max_model_len < context
     assert (await Asker(client, model)(user_turn("Hello"))).text
     await client.shutdown()
