@@ -25,7 +25,7 @@ FOLDER_MAX = 2000
 """Maximum number of names to read from a folder."""
 
 _WORD = re.compile(r"(?:\\.|[^\s\\])+|\\$", re.DOTALL)
-_OPENING, _CLOSING = "([{<`", ".,;:!?)]}>`'\"…"
+_OPENING, _CLOSING = "([{<`@", ".,;:!?)]}>`'\"…"
 _PREFIX = re.compile(r"/|~[^/\s]*/|\.\.?/|file:/")
 _ENDING = re.compile(r"[^/\s]\.[A-Za-z]\w{0,5}$")
 

@@ -36,6 +36,8 @@ def found(text: str, folder: Path) -> list[tuple[str, MentionKind]]:
         ("What is {f}/cat.png?", "{f}/cat.png", MentionKind.MEDIA),
         ("look ({f}/cat.png), please", "{f}/cat.png", MentionKind.MEDIA),
         ("see ./cat.png.", "./cat.png", MentionKind.MEDIA),
+        ("@{f}/cat.png what?", "{f}/cat.png", MentionKind.MEDIA),
+        ("see @cat.png", "cat.png", MentionKind.MEDIA),
         ("see cat.png", "cat.png", MentionKind.MEDIA),
         ("see pics/1.png now", "pics/1.png", MentionKind.MEDIA),
         ("see './a b.png' now", "'./a b.png'", MentionKind.MEDIA),
