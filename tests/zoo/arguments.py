@@ -37,9 +37,9 @@ from vlmtui.worker.backends import load_backend
 
 FEWER, MORE = "<", ">"
 SETTINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "qwen2_vl": (("max_pixels=12544", "", FEWER), ("min_pixels=1003520", "", MORE)),
-    "qwen2_5_vl": (("max_pixels=12544", "", FEWER), ("min_pixels=1003520", "", MORE)),
-    "qwen2_5_omni": (("max_pixels=12544", "", FEWER),),
+    "qwen2_vl": (("max_pixels=6272", "", FEWER), ("max_pixels=50176", "", MORE)),
+    "qwen2_5_vl": (("max_pixels=6272", "", FEWER), ("max_pixels=50176", "", MORE)),
+    "qwen2_5_omni": (("max_pixels=6272", "", FEWER),),
     "paddleocr_vl": (("max_pixels=25088", "", MORE),),
     "internvl_chat": (
         ("max_dynamic_patch=2", "", FEWER),
@@ -52,7 +52,7 @@ SETTINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "gemma3": (("do_pan_and_scan=true", "", MORE),),
     "idefics3": (('size={"longest_edge": 364}', "", FEWER),),
     "qwen3_vl": (
-        ('size={"shortest_edge": 1024, "longest_edge": 16384}', "", FEWER),
+        ('size={"shortest_edge": 1024, "longest_edge": 4096}', "", FEWER),
         ("max_pixels=4096", "", FEWER),
     ),
     "gemma4": (("max_soft_tokens=140", "", MORE),),
@@ -60,8 +60,8 @@ SETTINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "phi3_v": (("num_crops=1", "", FEWER),),
     "command_a_vision": (("crop_to_patches=false", "", FEWER), ("max_patches=2", "", FEWER)),
     "lfm2_vl": (("max_tiles=2", "", FEWER), ("max_image_tokens=8", "", FEWER)),
-    "qwen3_5": (('size={"shortest_edge": 1024, "longest_edge": 16384}', "", FEWER),),
-    "qwen3_vl_moe": (('size={"shortest_edge": 1024, "longest_edge": 16384}', "", FEWER),),
+    "qwen3_5": (('size={"shortest_edge": 1024, "longest_edge": 4096}', "", FEWER),),
+    "qwen3_vl_moe": (('size={"shortest_edge": 1024, "longest_edge": 4096}', "", FEWER),),
     "mistral3": (('size={"longest_edge": 112}', "", MORE),),
     "smolvlm": (('size={"longest_edge": 364}', "", FEWER),),
     "dots_ocr": (("max_pixels=100352", "", MORE),),
