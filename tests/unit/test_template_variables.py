@@ -125,7 +125,7 @@ def test_any_variable_is_typed_as_json_or_as_text() -> None:
         )
 
 
-def test_a_thinking_budget_is_the_engines_unless_the_template_has_one() -> None:
+def test_a_thinking_budget_goes_to_the_engine() -> None:
     assert with_setting(Sampling(), "thinking_budget 64").extra == {"thinking_token_budget": 64}
     assert described_extra(with_setting(Sampling(), "thinking_budget 64")) == {"thinking_budget": 64}
 

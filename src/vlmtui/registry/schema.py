@@ -364,8 +364,6 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The values of `switch`."""
     effort: str = EFFORT
     """The chat template's variable for the effort of reasoning; empty: the template has none."""
-    budget: str = ""
-    """The chat template's variable for the most tokens of reasoning; empty: the engine's own limit is used."""
     raw_on: RawChange | None = None
     raw_off: RawChange | None = None
     """The changes of the raw prompt with reasoning on, and off. None: no changes, or the worker renders the prompt."""

@@ -75,7 +75,7 @@ def with_parameter(sampling: Sampling, family: Family | None, name: str, text: s
         hint = f"Names: {_names(family)}; processor.NAME, template.NAME."
         raise bad_input(f"{lacks} no parameter {name}.", hint=hint)
     if text.strip() == _DEFAULT:
-        return _unset(sampling, _told(dial, family))
+        return _unset(sampling, _as_variable(dial, family))
     if names_file(dial, text):
         text = _file_text(Path(text[1:]))
     value = read_dial(dial, text, arguments)
@@ -83,7 +83,7 @@ def with_parameter(sampling: Sampling, family: Family | None, name: str, text: s
     if dial == "thinking":
         thinking = _thinking(family)
         value = thinking.on if value else thinking.off
-    return _with_value(sampling, _told(dial, family), value)
+    return _with_value(sampling, _as_variable(dial, family), value)
 
 
 def with_parameters(sampling: Sampling, family: Family | None, given: list[str]) -> Sampling:
@@ -103,7 +103,7 @@ def with_default_parameters(sampling: Sampling, family: Family | None, defaults:
         dial = dial_name(name, _kinds(family))
         if dial is None or (dial in _REASONING and not (family is not None and _reasons(family, dial))):
             continue
-        if _short(_told(dial, family)) in given:
+        if _listed_name(_as_variable(dial, family)) in given:
             continue
         sampling = with_parameter(sampling, family, name, dial_text(dial, value))
     return sampling
@@ -148,16 +148,16 @@ def with_variables(sampling: Sampling, variables: Mapping[str, object]) -> Sampl
 
 
 def named_variables(family: Family | None) -> set[str]:
-    """Return the names of the template variables that `thinking`, `effort` and `thinking_budget` set in this family."""
+    """Return the names of the template variables that `thinking` and `effort` set in this family."""
     thinking = _thinking(family)
-    return {name for name in (thinking.switch, thinking.effort, thinking.budget) if name}
+    return {name for name in (thinking.switch, thinking.effort) if name}
 
 
 def described_variables(family: Family | None, read: TemplateVariables) -> list[str]:
     """Return a line for each variable that a chat template reads: its values, and the parameter that sets it. Those
     that the dials of reasoning set come first."""
     thinking = _thinking(family)
-    dials = {thinking.budget: "thinking_budget", thinking.effort: "effort", thinking.switch: "thinking"}
+    dials = {thinking.effort: "effort", thinking.switch: "thinking"}
     names = sorted(read, key=lambda name: (name not in dials, name))
     return [f"{variable_text(name, read[name])} (set by {dials.get(name, f'template.{name}')})" for name in names]
 
@@ -191,7 +191,7 @@ def typed_parameters(sampling: Sampling, family: Family | None) -> dict[str, str
     given = described_extra(sampling)
     thinking = _thinking(family)
     for name in _REASONING:
-        value = given.pop(_told(name, family), None) if _has(name, thinking) else None
+        value = given.pop(_as_variable(name, family), None) if _has_variable(name, thinking) else None
         if name == "thinking" and value in (thinking.on, thinking.off):
             value = "on" if value == thinking.on else "off"
         if value is not None:
@@ -214,34 +214,33 @@ def _check_value(dial: str, value: object, family: Family | None) -> None:
 def _reasons(family: Family, dial: str) -> bool:
     """Return True if the family's record has `[thinking]`, and the dial (`thinking`, `effort` or `thinking_budget`)
     works with it."""
-    return family.thinking is not None and _has(dial, family.thinking)
+    return family.thinking is not None and _has_variable(dial, family.thinking)
 
 
 def _thinking(family: Family | None) -> Thinking:
     return (family.thinking if family is not None else None) or UNKNOWN_THINKING
 
 
-def _has(dial: str, thinking: Thinking) -> bool:
+def _has_variable(dial: str, thinking: Thinking) -> bool:
     """Return True if the record names the template variable that the dial `thinking` or `effort` sets; True for other
     dials."""
     return bool({"thinking": thinking.switch, "effort": thinking.effort}.get(dial, True))
 
 
-def _told(dial: str, family: Family | None) -> str:
-    """Return the dial `template.NAME` for `thinking`, `effort` or `thinking_budget`, if the family's chat template has
-    a variable NAME for it; otherwise the dial itself. Raises VlmtuiError(UNSUPPORTED) if `thinking` or `effort` has no
-    variable."""
+def _as_variable(dial: str, family: Family | None) -> str:
+    """Return the dial `template.NAME` for `thinking` and `effort`, where NAME is the variable of the family's chat
+    template; other dials unchanged. Raises VlmtuiError(UNSUPPORTED) if the template has no variable for it."""
     thinking = _thinking(family)
-    if not _has(dial, thinking):
+    if not _has_variable(dial, thinking):
         what = "its reasoning can't be switched" if dial == "thinking" else "its reasoning has no levels of effort"
         title = family.title if family is not None else "This model"
         hint = "template.NAME sets any variable of the chat template."
         raise VlmtuiError(ErrorKind.UNSUPPORTED, f"{title}: {what}.", hint=hint)
-    names = {"thinking": thinking.switch, "effort": thinking.effort, "thinking_budget": thinking.budget}
+    names = {"thinking": thinking.switch, "effort": thinking.effort}
     return f"template.{name}" if (name := names.get(dial)) else dial
 
 
-def _short(dial: str) -> str:
+def _listed_name(dial: str) -> str:
     """Return the name under which `described_extra` lists a dial."""
     return processor_argument(dial) or dial
 
