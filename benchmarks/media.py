@@ -131,7 +131,7 @@ class Photos(App[None]):
 
     def compose(self) -> ComposeResult:
         yield Transcript(cache=self.paths.cache / "thumbnails")
-        yield ComposerPanel(PromptHistory(self.paths.state / "prompts.jsonl"), self.draft, self.paths)
+        yield ComposerPanel(PromptHistory(self.paths.state / "prompts.jsonl"), self.draft, self.paths, dict)
 
 
 async def stage_all(photos: list[Path], folder: Path) -> tuple[float, Standstill]:

@@ -133,6 +133,7 @@ def scripted_info(spec: LoadSpec = DEFAULT_SPEC) -> EngineInfo:
         load_s=1.5,
         engine_args={"max_model_len": 4096},
         chat_template="{% for message in messages %}{{ message.role }}: {{ message.content }}{% endfor %}",
+        template_variables={"thinking": (True, False)},
         special_tokens=SPECIAL_TOKENS,
         stop_tokens=("<|im_end|>", "<|endoftext|>"),
         capabilities=ALL,

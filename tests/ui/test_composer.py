@@ -13,7 +13,7 @@ from tests.support.waiting import until
 from tests.ui.conftest import MakeApp, StartChat, picture
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.chat.suggestions import SuggestionMenu
+from vlmtui.ui.chat.suggestions import ParameterCompletion, SuggestionMenu
 
 
 async def test_ctrl_j_breaks_the_line_and_a_pasted_break_does_not_send(chatting: StartChat) -> None:
@@ -73,6 +73,26 @@ async def test_the_slash_menu_completes(chatting: StartChat) -> None:
         await chat.pilot.press("tab")
         await chat.until(lambda: chat.composer.text == "/attach ")
         assert not chat.screen.query_one(SuggestionMenu).display
+
+
+def offered(menu: SuggestionMenu) -> list[str]:
+    return [one.shown for one in menu.offered if isinstance(one, ParameterCompletion)]
+
+
+async def test_set_completes_parameters_and_their_values(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        menu = chat.screen.query_one(SuggestionMenu)
+        await chat.write("/set thin")
+        await chat.until(lambda: menu.display)
+        assert offered(menu) == ["thinking", "thinking_budget", "template.thinking"]
+        await chat.pilot.press("tab")
+        await chat.until(lambda: chat.composer.text == "/set thinking=")
+        assert offered(menu) == ["on", "off"]
+        await chat.pilot.press("down", "enter")
+        await chat.until(lambda: chat.composer.text == "/set thinking=off")
+        assert not menu.display
+        await chat.pilot.press("enter")
+        await chat.until(lambda: chat.controller.settings.summary == "T 0 · thinking false")
 
 
 async def test_an_unknown_command_is_reported_and_kept(chatting: StartChat) -> None:

@@ -17,6 +17,7 @@ from vlmtui.registry.prompts import raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.dials import (
     described_extra,
+    parameter_help,
     typed_parameters,
     variables_of,
     with_default_parameters,
@@ -26,6 +27,7 @@ from vlmtui.session.dials import (
 from vlmtui.session.fan_out import parse_plan, rendering_change, variants
 from vlmtui.session.models import template_variables
 from vlmtui.session.settings import ChatSettings
+from vlmtui.ui.chat.suggestions import matching_parameters
 from vlmtui.worker.hf.template_variables import read_variables
 
 
@@ -210,3 +212,26 @@ def test_a_template_that_cannot_be_read_is_unknown(error: Exception) -> None:
 def test_a_variable_of_somebody_elses_document_is_kept_only_as_a_plain_value() -> None:
     assert no_dials({TEMPLATE: {"enable_thinking": False}}) == []
     assert no_dials({TEMPLATE: {"style": "/etc/passwd"}}) == [TEMPLATE]
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("/set think", ["/set thinking=", "/set thinking_budget=", "/set template.thinking="]),
+        ("/set template.", ["/set template.thinking="]),
+        ("/set thinking=", ["/set thinking=on", "/set thinking=off"]),
+        ("/set thinking=on", []),
+        ("/set thinking on", []),
+        ("/set effort", []),
+        ("/set template.thinking=t", ["/set template.thinking=true"]),
+        ("/fan thinking=on,", ["/fan thinking=on,off"]),
+        ("/fan thinking=on,off", []),
+        ("/fan temperature=1 thinking=o", ["/fan temperature=1 thinking=on", "/fan temperature=1 thinking=off"]),
+        ("/set temperature=0.5", []),
+        ("/settings", []),
+        ("think", []),
+    ],
+)
+def test_parameters_and_values_complete_a_command(typed: str, offered: list[str]) -> None:
+    found = matching_parameters(typed, lambda: parameter_help(family("shapes"), {"thinking": (True, False)}))
+    assert [one.text for one in found] == offered

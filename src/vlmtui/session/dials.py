@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +18,7 @@ from vlmtui.domain.dials import (
     STRUCTURED_DIALS,
     THINKING_BUDGET,
     ArgumentKind,
+    DialKind,
     default_parameters,
     dial_name,
     dial_text,
@@ -25,7 +27,7 @@ from vlmtui.domain.dials import (
     template_variable,
 )
 from vlmtui.domain.sampling import PARAMETERS, Sampling, find_parameter
-from vlmtui.domain.template import TEMPLATE, TemplateVariables, check_variables, variable_text
+from vlmtui.domain.template import TEMPLATE, TemplateVariables, check_variables, value_text, variable_text
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.reading import read_whole
 from vlmtui.registry.schema import UNKNOWN_THINKING, Family, Thinking
@@ -160,6 +162,34 @@ def described_variables(family: Family | None, read: TemplateVariables) -> list[
     dials = {thinking.effort: "effort", thinking.switch: "thinking"}
     names = sorted(read, key=lambda name: (name not in dials, name))
     return [f"{variable_text(name, read[name])} (set by {dials.get(name, f'template.{name}')})" for name in names]
+
+
+class ParameterHelp(NamedTuple):
+    """What a parameter is for, and its values, if they are few and known."""
+
+    help: str
+    values: tuple[str, ...] = ()
+
+
+def parameter_help(family: Family, read: TemplateVariables) -> dict[str, ParameterHelp]:
+    """Return the parameters that can be set for a model of the family, by name. `read`: the variables of its chat
+    template."""
+    thinking = _thinking(family)
+    variables = {"thinking": thinking.switch, "effort": thinking.effort}
+    values = {"effort": tuple(map(value_text, read.get(thinking.effort, ())))}
+    values |= {name: ("on", "off") for name, dial in DIALS.items() if dial.kind is DialKind.FLAG}
+    found = {name: ParameterHelp(one.help) for name, one in PARAMETERS.items()}
+    found |= {
+        name: ParameterHelp(one.help, values.get(name, ()))
+        for name, one in DIALS.items()
+        if name not in variables or variables[name] in read
+    }
+    found |= {name: ParameterHelp("an argument of the image processor") for name in family.processor}
+    found |= {
+        f"template.{name}": ParameterHelp("a variable of the chat template", tuple(map(value_text, known)))
+        for name, known in read.items()
+    }
+    return found
 
 
 def without_family(sampling: Sampling) -> Sampling:

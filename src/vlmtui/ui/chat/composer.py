@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,18 +22,22 @@ from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.mentions import Mention, as_written
 from vlmtui.paths import Paths
+from vlmtui.session.dials import ParameterHelp
 from vlmtui.session.draft import Draft, token_text
 from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.ui.actions import SCOPES, UNBOUND, Action, bindings
 from vlmtui.ui.actions.table import SlashCommand, parse_slash
 from vlmtui.ui.chat.attachments import AttachmentBar
 from vlmtui.ui.chat.suggestions import (
+    Completion,
+    ParameterCompletion,
     PathCompletion,
     PathOffer,
     Span,
     SuggestionMenu,
     complete,
     matching_actions,
+    matching_parameters,
     path_at,
 )
 from vlmtui.ui.keys import default_keys, key_bindings
@@ -293,8 +297,16 @@ class ComposerPanel(Vertical):
 
         outcome: Attachment | VlmtuiError
 
-    def __init__(self, prompts: PromptHistory, draft: Draft, paths: Paths) -> None:
+    def __init__(
+        self,
+        prompts: PromptHistory,
+        draft: Draft,
+        paths: Paths,
+        parameters: Callable[[], Mapping[str, ParameterHelp]],
+    ) -> None:
+        """`parameters`: returns the parameters that `/set` takes for the loaded model."""
         super().__init__()
+        self._parameters = parameters
         self._prompts = prompts
         self._draft = draft
         self._paths = paths
@@ -533,6 +545,8 @@ class ComposerPanel(Vertical):
         span = self._composer.path_span
         if span is not None:
             self._find_paths(span)
+        elif parameters := matching_parameters(self._draft.words, self._parameters):
+            self._menu.show_parameters(parameters)
         else:
             self._menu.show_commands(matching_actions(self._draft.words))
 
@@ -542,10 +556,13 @@ class ComposerPanel(Vertical):
         if span == self._composer.path_span:
             self._menu.show_paths(found)
 
-    def _insert_choice(self, chosen: Action | PathCompletion) -> None:
-        """Insert the menu's command, folder or file."""
+    def _insert_choice(self, chosen: Completion) -> None:
+        """Insert the menu's command, parameter, folder or file."""
         if isinstance(chosen, Action):
             self._insert_command(chosen)
+        elif isinstance(chosen, ParameterCompletion):
+            self._composer.text = self._draft.only_tokens() + chosen.text
+            self._composer.move_cursor(self._composer.document.end)
         else:
             self._insert_path(chosen)
 

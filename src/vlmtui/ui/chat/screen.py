@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
@@ -19,6 +19,7 @@ from vlmtui.domain.generation import Finished
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.session.comparison import ComparedMessage
 from vlmtui.session.conversation import Conversation
+from vlmtui.session.dials import ParameterHelp, parameter_help
 from vlmtui.session.engines import EngineState
 from vlmtui.session.exchange import (
     AnswerEnded,
@@ -105,7 +106,8 @@ class ChatScreen(Screen[None]):
         yield SearchBar()
         yield EditingBar(self.chat)
         yield QueueBar()
-        yield ComposerPanel(PromptHistory(paths.state / "prompts.jsonl"), self.chat.draft, paths)
+        prompts = PromptHistory(paths.state / "prompts.jsonl")
+        yield ComposerPanel(prompts, self.chat.draft, paths, self._known_parameters)
         yield StatusBar(self.engines, self.chat)
         yield FooterBar()
 
@@ -365,6 +367,13 @@ class ChatScreen(Screen[None]):
         composer.move_cursor(composer.document.end)
         composer.focus()
         self.show_editing()
+
+    def _known_parameters(self) -> Mapping[str, ParameterHelp]:
+        """Return the parameters of the loaded model; empty without one."""
+        model, info = self.engines.model, self.engines.info
+        if model is None:
+            return {}
+        return parameter_help(model.family, (info.template_variables if info is not None else None) or {})
 
     def show_editing(self) -> None:
         """Show whether an earlier message is being edited, and number the draft's attachments after those of the

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from textual.widgets import OptionList, Static
 from vlmtui.media.folder import natural
 from vlmtui.media.mentions import Mention, MentionKind, find_mentions, may_name_files
 from vlmtui.media.paths import looks_like_media
+from vlmtui.session.dials import ParameterHelp
 from vlmtui.session.draft import Draft
 from vlmtui.text import human_bytes, one_line
 from vlmtui.ui.actions import ACTIONS, Action
@@ -27,8 +28,13 @@ FOLDER_MAX = 5000
 LOOK_S = 0.5
 """Maximum seconds for finding completions, since files without a media suffix are opened to detect their type."""
 _WORD = re.compile(r'(?<!\S)@(?:"([^"\n]*)|([^\s"]\S*)?)')
+_SETS = re.compile(r"(/set\s+|/fan\s+(?:\S+\s+)*)([\w.-]*)(?:(=)((?:[^\s,]+,)*)([^\s,]*))?")
+"""The text of `/set` or `/fan`, in groups: the text before a parameter, its name, `=`, complete values, and the value
+that is being typed."""
 _COMMAND = 19
 """Columns of a command."""
+_NAME = 25
+"""Columns of a parameter's name."""
 _NAME_MIN, _NAME_MAX = 19, 44
 _SHOWN = 4
 """Files listed; others are counted."""
@@ -71,6 +77,34 @@ class PathCompletion(msgspec.Struct, frozen=True):
         if not any(char.isspace() for char in self.text) and not self.text.startswith('"'):
             return f"@{self.text}"
         return f'@"{self.text}' + ("" if self.is_folder else '"')
+
+
+class ParameterCompletion(msgspec.Struct, frozen=True):
+    """A parameter of `/set` or `/fan`, or a value of it, that completes a typed command."""
+
+    shown: str
+    help: str
+    text: str
+    """The whole command with the completion: `/set thinking=`."""
+
+
+def matching_parameters(text: str, known: Callable[[], Mapping[str, ParameterHelp]]) -> list[ParameterCompletion]:
+    """Return the parameters that complete a command, and behind `=` the values of one. `known`: called only for such
+    commands."""
+    found = _SETS.fullmatch(text)
+    if found is None:
+        return []
+    before, name, equals, values, value = found.groups(default="")
+    parameters = known()
+    if not equals:
+        names = [one for one in parameters if one.startswith(name)]
+        names += [one for one in parameters if one not in names and name in one]
+        return [ParameterCompletion(one, parameters[one].help, f"{before}{one}=") for one in names]
+    offered = parameters[name].values if name in parameters else ()
+    left = [one for one in offered if one.startswith(value) and one not in values.split(",")]
+    if left == [value]:
+        return []
+    return [ParameterCompletion(one, parameters[name].help, f"{before}{name}={values}{one}") for one in left]
 
 
 def path_at(text: str, cursor: int) -> Span | None:
@@ -159,8 +193,11 @@ def matching_actions(text: str) -> list[Action]:
     return [action for action in ACTIONS.values() if action.slash.startswith(text)]
 
 
+Completion = Action | PathCompletion | ParameterCompletion
+
+
 class SuggestionMenu(OptionList):
-    """A menu of commands or paths above the composer. Hidden while empty; never takes the focus."""
+    """A menu of commands, parameters or paths above the composer. Hidden while empty; never takes the focus."""
 
     can_focus = False
     DEFAULT_CSS = """
@@ -181,7 +218,8 @@ class SuggestionMenu(OptionList):
 
     def __init__(self) -> None:
         super().__init__(id="menu", markup=False)
-        self._offered: Sequence[Action | PathCompletion] = ()
+        self.offered: Sequence[Completion] = ()
+        """What the menu shows, in order."""
 
     def show_commands(self, actions: Sequence[Action]) -> None:
         """Show commands; hide the menu if there are none."""
@@ -189,6 +227,10 @@ class SuggestionMenu(OptionList):
             Content.assemble((f"{action.usage:{_COMMAND}}", "bold"), (action.help, "$muted")) for action in actions
         ]
         self._show(actions, lines)
+
+    def show_parameters(self, found: Sequence[ParameterCompletion]) -> None:
+        """Show parameters or values; hide the menu if there are none."""
+        self._show(found, [Content.assemble((f"{one.shown:{_NAME}} ", "bold"), (one.help, "$muted")) for one in found])
 
     def show_paths(self, candidates: Sequence[PathCompletion]) -> None:
         """Show paths; hide the menu if there are none."""
@@ -204,17 +246,17 @@ class SuggestionMenu(OptionList):
             lines.append(Content.assemble(cell.stylize(style), (f"  {size:>8}", "$muted")))
         self._show(candidates, lines)
 
-    def _show(self, offered: Sequence[Action | PathCompletion], lines: Sequence[Content]) -> None:
-        self._offered = offered
+    def _show(self, offered: Sequence[Completion], lines: Sequence[Content]) -> None:
+        self.offered = offered
         self.clear_options()
         self.add_options(lines)
         self.highlighted = 0 if lines else None
         self.display = bool(lines)
 
     @property
-    def chosen(self) -> Action | PathCompletion | None:
-        """The highlighted command, file or folder."""
-        return None if self.highlighted is None else self._offered[self.highlighted]
+    def chosen(self) -> Completion | None:
+        """The highlighted command, parameter, file or folder."""
+        return None if self.highlighted is None else self.offered[self.highlighted]
 
 
 class PathOffer(Static):
