@@ -118,7 +118,7 @@ def test_a_signal_leaves_whole_lines_and_prints_the_command_to_continue(client: 
         (("in.jsonl", "--modality", "video"), "--modality goes with --num-prompts."),
         (("in.jsonl", "--set", "temprature=1"), "has no parameter temprature."),
         (("out.jsonl",), "IN and OUT are the same file."),
-        (("--num-prompts", "2", "--modality", "video", "--image-repeat-prob", "0.5"), "goes with pictures"),
+        (("--num-prompts", "2", "--modality", "video", "--image-repeat-prob", "0.5"), "goes with images"),
     ],
 )
 def test_impossible_requests_are_reported_at_once(client: Client, options: tuple[str, ...], said: str) -> None:

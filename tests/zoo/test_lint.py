@@ -18,13 +18,18 @@ _FIRST = "the model's own template writes pictures before the text, wherever the
 _EXAMPLE = "the record's raw prompt is that of vLLM's example, which differs from the model's own template"
 _TEMPLATE = "the template that the tiny model was given; whether the published one does the same was not looked at"
 _TINY = "the tiny model's generation config does not name the token"
+_MISTRAL = "Mistral's format has no Jinja template, and Transformers does not load its tokenizer"
 EXCEPTIONS: dict[str, dict[str, str]] = {
     "aria": {"stop_missing": _TINY},
     "ernie45_vl": {"stop_missing": _TINY},
     "gemma4": {"stop_missing": _TINY},
     "gemma4_e": {"stop_missing": _TINY},
+    "gemma4_unified": {"stop_missing": _TINY},
+    "kimi_k25": {"stop_missing": _TINY},
     "kimi_vl": {"stop_missing": _TINY},
+    "minimax_m3": {"stop_missing": _TINY},
     "phi4_mm": {"stop_missing": _TINY},
+    "granite_vision": {"turn_not_closed": _TEMPLATE},
     "hyperclovax_seed_vision": {"placeholder_missing": _TEMPLATE},
     "mllama": {"placeholder_moved": _TEMPLATE},
     "tarsier": {"bos_missing": _NO_BOS, "placeholder_moved": _FIRST},
@@ -35,6 +40,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "llava-onevision": {"placeholder_moved": _FIRST},
     "paddleocr_vl": {"placeholder_moved": _FIRST},
     "phi3_v": {"bos_missing": _NO_BOS},
+    "pixtral": {"no_template": _MISTRAL, "tokenizer_broken": _MISTRAL},
     "molmo2": {
         "placeholder_moved": "Molmo2's template writes all pictures at the front, those of later turns too",
         "prefix_changes": "for the same reason: the beginning changes with each further picture",

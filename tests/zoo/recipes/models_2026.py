@@ -350,7 +350,8 @@ def glm5_next(folder: Path) -> None:
     roles = ("system", "user", "assistant")
     media = ("begin_of_image", "end_of_image", "image", "begin_of_video", "end_of_video", "video")
     template = chat_template(
-        {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>"}, "", "<|assistant|><think>",
+        {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|><think></think>"}, "",
+        "<|assistant|><think>",
         start="[gMASK]<sop><|system|>Reasoning Effort: Max",
         image="<|begin_of_image|><|image|><|end_of_image|>", video="<|begin_of_video|><|video|><|end_of_video|>",
     )  # fmt: skip
