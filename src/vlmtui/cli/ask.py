@@ -514,7 +514,7 @@ class AnswerStream:
         """The text of that lane that is printed already."""
 
     async def run(self, run: Callable[[OnChange], Awaitable[None]]) -> None:
-        """Send all requests with `run`, and print their answers. A partial answer ends with a line break."""
+        """Await `run`, which sends all requests, and print their answers. A partial answer ends with a line break."""
         try:
             self._print()
             await run(lambda lane: self._print())

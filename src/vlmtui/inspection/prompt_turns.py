@@ -170,7 +170,8 @@ def template_for(family: Family, *, several: bool) -> tuple[RawTemplate, bool] |
 
 
 def segments(text: str, raw: RawTemplate) -> list[Segment]:
-    """Return the turns in order; a single user turn if the template has no head for users.
+    """Return the turns in order; a single user turn if the template has no text that opens a user's turn (its head,
+    such as `<|im_start|>user`).
 
     A user turn's content begins after its head and the template's white space.
     """

@@ -69,7 +69,8 @@ class OpenedView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_model_view(view: ModelView) -> OpenedView:
-    """Open all images of a view. Blocking. Raises VlmtuiError if a sent or seen image is missing."""
+    """Open an attachment's images as they were sent, and as the model's processor made them. Blocking. Raises
+    VlmtuiError if one is missing."""
     seen = tuple(open_prepared(one.path) for one in view.medium.pictures)
     pixels = open_pixels(view.attachment)
     if view.attachment.modality == "video":

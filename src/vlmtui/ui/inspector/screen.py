@@ -283,7 +283,7 @@ class InspectorScreen(SearchScreen):
         self.dismiss()
 
     def action_turn(self, step: int) -> None:
-        """Show the next or previous part."""
+        """Show the next or previous part of the inspector: prompt, tokens, and so on."""
         self.action_show(PARTS[(PARTS.index(self.part) + step) % len(PARTS)])
 
     def action_show(self, part: Part) -> None:

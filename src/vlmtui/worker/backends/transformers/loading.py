@@ -87,8 +87,8 @@ def read_arguments(spec: LoadSpec) -> Arguments:
 
 
 def _as_here(given: Mapping[str, object]) -> dict[str, object]:
-    """Return vLLM's arguments as this backend has them: without a `max_model_len` that is FITTED (nothing is fitted
-    here), and with `limit_mm_per_prompt` as plain counts (`{count = 2, width = 512}` becomes 2)."""
+    """Return vLLM's arguments as this backend has them: without `max_model_len` if vLLM is to choose it by the
+    memory (FITTED), and with `limit_mm_per_prompt` as plain counts (`{count = 2, width = 512}` becomes 2)."""
     given = {name: value for name, value in given.items() if (name, value) != ("max_model_len", FITTED)}
     limits = given.get("limit_mm_per_prompt")
     if not isinstance(limits, Mapping):
