@@ -106,7 +106,7 @@ class SeeingScreen(Screen[None], Generic[_O]):
 
     def redraw(self) -> None:
         """Draw `sight()` unless it is on the screen already."""
-        if not self.is_attached or self.opened is None:
+        if not self.query("#stage") or self.opened is None:  # the screen may be leaving, with its widgets gone
             return
         wanted = self._wanted
         if wanted != self.shown and all(self._room):
