@@ -89,6 +89,19 @@ async def test_a_draft_is_answered_with_every_seed_and_one_is_chosen(
         assert [turn.text for turn in prompt.turns] == ["What is this?", "a blue circle", "Sure?"]
 
 
+async def test_a_rendering_that_stays_the_same_is_told_and_follows_the_base(chatting: StartChat) -> None:
+    """The scripted engine ignores the template's variables, as a server may."""
+    async with chatting(RED, BLUE) as chat:
+        await chat.write("What?")
+        await fan(chat, "thinking=on,off")
+        panes = list(fanned(chat).query(AnswerTile))
+        same = "same prompt: the variable changes nothing"
+        await chat.until(lambda: [of(pane, ".prompt") for pane in panes] == ["", same])
+        panes[1].focus()
+        await chat.pilot.press("d")
+        await chat.until(lambda: [of(pane, ".prompt") for pane in panes] == [same, ""])
+
+
 async def test_the_last_message_gets_another_answer_and_keeps_its_own(chatting: StartChat) -> None:
     async with chatting(["First."], ["Second."], ["Third."]) as chat:
         await chat.say("Hello")

@@ -363,8 +363,6 @@ class FanOut:
         self.sampling = sampling
         self.base = 0
         """The lane that the others are compared with."""
-        self._changes: dict[tuple[int, int], str] = {}
-        """By base and lane, how the lane's prompt differs."""
         self.question = turns[-1].text
         self.turns = tuple(turns)
         """The turns to send without a plan."""
@@ -398,13 +396,11 @@ class FanOut:
 
     def prompt_change(self, number: int) -> str:
         """Return how the prompt of lane `number` differs from the base's, for a plan that varies the chat template:
-        `prompt: -"Think first. "`; empty for the base, and until both prompts are known."""
+        `prompt: -"Think first. "`; empty for the base, and until both prompts are known. May be slow."""
         before, after = (self.lanes[at].answer.prompt for at in (self.base, number))
         if not self.plan.changes_rendering or number == self.base or before is None or after is None:
             return ""
-        if (self.base, number) not in self._changes:
-            self._changes[self.base, number] = rendering_change(before, after)
-        return self._changes[self.base, number]
+        return rendering_change(before, after)
 
     async def scores(self) -> list[LaneScore | None]:
         """Return how likely the answer of the lane `base` is under each lane's prompt; None for that lane. Raises

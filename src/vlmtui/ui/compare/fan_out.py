@@ -238,9 +238,8 @@ class AnswerTile(AnswerPanel, can_focus=True):
 
     def tell_prompt(self, change: str) -> None:
         """Show how this answer's prompt differs from the base answer's prompt; empty: show nothing."""
-        if bool(change) != self._prompt.display:
-            self._prompt.display = bool(change)
-            self._prompt.update(change)
+        self._prompt.display = bool(change)
+        self._prompt.update(change)
 
     def grow(self, waits_for: str = "", stop: str = "") -> bool:
         """Show new text; at the end, scroll to the beginning, unless the user has scrolled."""
@@ -342,6 +341,8 @@ class FanOutScreen(Screen[Leave]):
         unknown. None until computed."""
         self._timer: Timer | None = None
         self._state = ""
+        self._prompts = 0, 0
+        """The base and the number of known prompts for which the tiles show how the prompts differ."""
 
     @property
     def main_app(self) -> VlmtuiApp:
@@ -466,8 +467,11 @@ class FanOutScreen(Screen[Leave]):
     def _grow(self) -> None:
         if not self.is_attached:
             return
-        for number, (pane, lane) in enumerate(zip(self._grid.panes, self.fan_out.lanes, strict=True)):
-            pane.tell_prompt(self.fan_out.prompt_change(number))
+        prompts = self.fan_out.base, sum(lane.answer.prompt is not None for lane in self.fan_out.lanes)
+        if self.fan_out.plan.changes_rendering and prompts != self._prompts:
+            self._prompts = prompts
+            self._compare_prompts()
+        for pane, lane in zip(self._grid.panes, self.fan_out.lanes, strict=True):
             pane.grow(lane.waits_for)
             if self.fan_out.models and lane.info is not None:
                 pane.name_engine(fingerprint_of(lane.info).facts)
@@ -503,6 +507,13 @@ class FanOutScreen(Screen[Leave]):
         self._say("#verdict", problem or verdict(self.fan_out.plan, self.scores))
         self.query_one("#verdict").set_class(bool(problem), "-problem")
         await self._show_differences()
+
+    @work(group="prompts", exclusive=True)
+    async def _compare_prompts(self) -> None:
+        lanes = range(len(self.fan_out.lanes))
+        changes = await asyncio.to_thread(lambda: [self.fan_out.prompt_change(at) for at in lanes])
+        for pane, change in zip(self._grid.panes, changes, strict=True):
+            pane.tell_prompt(change)
 
     @work(group="compare", exclusive=True)
     async def _compare(self) -> None:
