@@ -83,8 +83,6 @@ _LEFTOVERS_AFTER_S = 1.0
 _HOUSEKEEPING_AFTER_S = 10.0
 _LOG_EVERY_S = 0.1
 """Least seconds between two messages to the screens about new lines of the engine's log."""
-_STACK_OF_ONE = 2
-"""Screens on the stack if only one of ours is shown: below it is Textual's empty default screen."""
 
 
 def _commands() -> type[Provider]:
@@ -167,6 +165,13 @@ class VlmtuiApp(App[ExitReport | None]):
 
     async def on_event(self, event: events.Event) -> None:
         await self.key_queue.take(event)
+
+    def get_default_screen(self) -> Screen[None]:
+        """Return the lowest screen: the list of models if the app begins with it, since laying out Textual's empty
+        screen first would delay the first paint; otherwise that empty screen."""
+        if self.models.begins_with_list():
+            return ModelsScreen(self.services, self.engines)
+        return super().get_default_screen()
 
     def on_mount(self) -> None:
         self._departure.watch_signals()
@@ -395,7 +400,10 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def show_models(self, *, alone: bool = False) -> None:
         """Show the list of models. `alone`: close all other screens."""
-        self._show(ModelsScreen(self.services, self.engines), alone=alone)
+        if alone and isinstance(self.screen_stack[0], ModelsScreen):
+            self.go_back_to(self.screen_stack[0])
+        else:
+            self._show(ModelsScreen(self.services, self.engines), alone=alone)
 
     def show_loading(self, model: Model, *, alone: bool = False) -> None:
         """Show the loading screen. `alone`: close all other screens."""
@@ -427,10 +435,10 @@ class VlmtuiApp(App[ExitReport | None]):
         return ChatScreen(self, self.conversation.require_chat())
 
     def _show(self, screen: Screen[None], *, alone: bool) -> None:
-        if not alone:
+        if not alone or len(self.screen_stack) == 1:  # Textual can't replace the lowest screen
             self.push_screen(screen)
             return
-        while len(self.screen_stack) > _STACK_OF_ONE:
+        while len(self.screen_stack) > 2:
             self.pop_screen()
         self.switch_screen(screen)
 

@@ -28,20 +28,25 @@ class ModelLoading:
     def __init__(self, app: VlmtuiApp) -> None:
         self._app = app
         self._checks = LoadChecks(TrustStore(app.services.paths))
+        self._first: Model | None = None
+        self._first_error: VlmtuiError | None = None
         app.engines.on_death = self._tell_death
 
+    def begins_with_list(self) -> bool:
+        """Return whether the app begins with the list of models: the command line and the conversation to continue name
+        no model, or the user is asked before it is loaded."""
+        try:
+            self._first = self._app.services.first_model()
+        except VlmtuiError as error:
+            self._first_error = error
+        return self._first is None or self._checks.first(self._first, None) is not None
+
     def begin(self) -> None:
-        """Load the model of the command line or of the conversation to continue. If neither names a model, show the
-        list of models."""
-        model = self._initial_model()
-        check = self._checks.first(model, None) if model is not None else None
-        if model is None or check is not None:
-            self._app.show_models()
-            if model is not None:
-                self.choose(model)
-        else:
-            self._start(model)
-            self._app.show_loading(model)
+        """Load the model of the command line or of the conversation to continue, if one of them names a model."""
+        if self._first_error is not None:
+            self._app.tell_error(self._first_error)
+        if self._first is not None:
+            self.choose(self._first)
 
     def choose(self, model: Model, machine: Machine | None = None, *, size_accepted: bool = False) -> None:
         """Load a model. Ask the user first if the model brings its own code that is not trusted yet, or if it may not
@@ -162,13 +167,6 @@ class ModelLoading:
         told = f"{name} is loading again." if loads_again else ""
         remedy = None if loads_again else Remedy.RESTART_ENGINE
         self._app.tell(f"{name}: {error.message} {told}".rstrip(), remedy, seconds=15, severity="warning")
-
-    def _initial_model(self) -> Model | None:
-        try:
-            return self._app.services.first_model()
-        except VlmtuiError as error:
-            self._app.tell_error(error)
-            return None
 
     def _remember(self, model: Model) -> None:
         try:

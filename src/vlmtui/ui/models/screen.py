@@ -340,7 +340,9 @@ class ModelsScreen(Screen[None]):
     def on_mount(self) -> None:
         self._fill(self.services.registry.at_hand())  # reading the whole registry takes as long as a paint
         self.query_one("#filter").focus()
-        self.call_after_refresh(self.run_worker, self._look_up, group="look")
+
+    def on_screen_resume(self) -> None:
+        self.call_after_refresh(self.run_worker, self._look_up, group="look", exclusive=True)
 
     @on(Input.Changed, "#filter")
     def _filter_changed(self) -> None:
@@ -362,7 +364,8 @@ class ModelsScreen(Screen[None]):
 
     @on(EngineChanged)
     def _engine_changed(self) -> None:
-        self._fill()
+        if self.is_current:
+            self._fill()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "back":
@@ -418,8 +421,7 @@ class ModelsScreen(Screen[None]):
         """Read the families' records. Then start slow lookups: memory, running engines, downloaded models and servers.
         Called once the screen is painted."""
         await asyncio.to_thread(self.services.registry.read)
-        if not self._shows_all:
-            self._fill()
+        self._fill()
         looks = (self._measure, self._find_running, self._find_downloaded, self._find_servers)
         for look in looks:
             self.run_worker(look(), group="look")
