@@ -24,6 +24,32 @@ _KINDS = (
     (stat.S_ISCHR, "is a device, not a file", ""),
     (stat.S_ISBLK, "is a device, not a file", ""),
 )
+_DOWNLOAD = re.compile(
+    rb"(?:40[134]\b.{0,40}|(?:entry|repository|page|file)? ?not found|invalid username or password|access denied"
+    rb"|access to model .{0,200}|unauthorized|forbidden)[\s.!]*",
+    re.IGNORECASE | re.DOTALL,
+)
+_LFS = "Run `git lfs pull` in its folder, or download it again with `hf download`."
+_STAND_INS = (
+    (re.compile(rb"version https?://(?:git-lfs|hawser|git-media)\."), "a Git LFS pointer, not the file itself", _LFS),
+    (re.compile(rb"# xet version "), "a Xet pointer, not the file itself", "Download it again with `hf download`."),
+    (re.compile(rb"(?i)<!doctype html|<html|<head"), "a web page (HTML), not the file itself", ""),
+    (re.compile(rb"(?i)<\?xml|<error>"), "an XML document, not the file itself", ""),
+    (re.compile(rb"\{\s*\"error\"\s*:"), "a server's error message, not the file itself", ""),
+)
+"""What files hold after a clone or a download that did not get the content: beginning, words, advice."""
+
+
+def stand_in(head: bytes) -> tuple[str, str] | None:
+    """Return what a file holds instead of its content (`a Git LFS pointer, not the file itself`) and the advice, which
+    may be empty; None if its first bytes (512 or more) show nothing of that kind."""
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    for pattern, words, mend in _STAND_INS:
+        if pattern.match(start):
+            return words, mend
+    if _DOWNLOAD.fullmatch(start[:400]):
+        return "a server's error message, not the file itself", ""
+    return None
 
 
 def file_name(path: Path) -> str:
@@ -117,7 +143,8 @@ def read_json(path: Path, *, bytes_max: int, keep_surrogates: bool = False) -> o
             return value
         return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
-        raise bad_input(f"{shown_name(path)} is not valid JSON.", detail=_reason(error)) from error
+        said, hint = stand_in(data[:1024]) or ("not valid JSON", "")
+        raise bad_input(f"{shown_name(path)} is {said}.", detail=_reason(error), hint=hint) from error
 
 
 def decode_json(data: bytes | str, wanted: type[T]) -> T:

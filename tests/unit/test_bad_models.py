@@ -74,7 +74,7 @@ class Bad(NamedTuple):
 
 TABLE = {
     "no tokenizer": Bad(without_tokenizer, (1, "no_tokenizer"), "tokenizer"),
-    "broken tokenizer": Bad(broken_tokenizer, (1, "tokenizer_broken"), "tokenizer"),
+    "broken tokenizer": Bad(broken_tokenizer, (1, "tokenizer.json is cut off"), "tokenizer"),
     "no template": Bad(with_template(""), (1, "no_template"), ""),
     "a template without end": Bad(with_template(LOOPS), (1, "template_endless"), "template"),
     "a template that grows for ever": Bad(with_template(GROWS), (1, "template_"), "template"),

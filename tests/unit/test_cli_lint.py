@@ -75,3 +75,18 @@ def test_a_fault_of_one_value_of_a_variable_names_the_value(vlmtui: CommandLine,
     ran = vlmtui("lint", str(checkpoint(tmp_path / "doubled", doubled)), "--json")
     found = json.loads(ran.out)["findings"]
     assert found and all(one["conversation"].endswith(" with enable_thinking = false") for one in found), found
+
+
+def test_damaged_files_are_findings_and_nothing_else_is_said_of_them(vlmtui: CommandLine, tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+    folder = checkpoint(tmp_path / "m", chatml(IMAGE, IMAGE.replace("image", "video")))
+    (folder / "chat_template.jinja").write_text(pointer)
+    (folder / "model.safetensors").write_text(pointer)
+    (folder / "tokenizer.json").unlink()
+    ran = vlmtui("lint", str(folder), "--json")
+    assert ran.code == 1
+    assert [(one["kind"], one["message"]) for one in json.loads(ran.out)["findings"]] == [
+        ("file_damaged", "chat_template.jinja is a Git LFS pointer, not the file itself."),
+        ("file_damaged", "model.safetensors is a Git LFS pointer, not the file itself."),
+        ("file_damaged", "tokenizer.json is missing."),
+    ]

@@ -11,13 +11,13 @@ from vlmtui.bootstrap import Application, build
 from vlmtui.cli.output import note, print_json, print_table
 from vlmtui.domain.template import TemplateVariables
 from vlmtui.engine.machine import Machine, check_fit, fit_text
-from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.files import write_new
 from vlmtui.paths import private_dir
 from vlmtui.registry.hub_cache import downloaded_models, read_config
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import family_of_config, family_of_name, resolve
-from vlmtui.registry.routes import route_name, status_of, why_closed
+from vlmtui.registry.routes import model_closed, route_name, status_of, why_closed
 from vlmtui.registry.schema import Family
 from vlmtui.registry.skeleton import skeleton
 from vlmtui.session.dials import described_variables
@@ -126,7 +126,7 @@ def _as_json(family: Family, here: list[str]) -> dict[str, object]:
 
 def _show(application: Application, arguments: argparse.Namespace) -> int:
     model = resolve(application.registry, arguments.name)
-    family, error = model.family, why_closed(model.family)
+    family, error = model.family, model_closed(model.family, model.spec)
     machine = Machine.measure()
     variables = template_variables(application.reader, model)
     if arguments.json:
@@ -134,7 +134,7 @@ def _show(application: Application, arguments: argparse.Namespace) -> int:
         record |= {
             "model": model.spec.name,
             "route": route_name(family),
-            "status": status_of(family),
+            "status": _status(family, error),
             "runnable": error is None,
             "why_not": str(error) if error else None,
             "resolved_engine_args": dict(model.spec.engine_args),
@@ -145,7 +145,7 @@ def _show(application: Application, arguments: argparse.Namespace) -> int:
         return 0
     takes = ", ".join(f"{limit.max_items} {modality}" for modality, limit in family.takes.items())
     lines = [
-        f"{family.title}: {model.spec.name}, route {route_name(family)}: {status_of(family)}",
+        f"{family.title}: {model.spec.name}, route {route_name(family)}: {_status(family, error)}",
         str(error) if error else "",
         fit_text(check_fit(model, machine), machine),
         f"Takes at most: {takes}. Context: {family.context or 'unknown'}. Licence: {family.licence or 'unknown'}.",
@@ -156,6 +156,11 @@ def _show(application: Application, arguments: argparse.Namespace) -> int:
         print(one_line(line))
     note("--json prints the whole record.")
     return 0
+
+
+def _status(family: Family, error: VlmtuiError | None) -> str:
+    damaged = error is not None and error.kind is ErrorKind.WEIGHTS_MISSING
+    return "files damaged" if damaged else status_of(family)
 
 
 def _variable_lines(family: Family, variables: TemplateVariables | None) -> list[str]:

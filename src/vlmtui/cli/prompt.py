@@ -20,7 +20,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.media.describe import attachment_line
 from vlmtui.registry.estimate import estimated_tokens, settings_of
 from vlmtui.registry.match import Model, Preset, engine_args_of, resolve, with_preset
-from vlmtui.registry.routes import why_closed
+from vlmtui.registry.routes import model_closed
 from vlmtui.session.dials import described_extra, processor_arguments, variables_of
 from vlmtui.session.generation import make_request
 from vlmtui.text import visible
@@ -90,7 +90,7 @@ def prompt(arguments: argparse.Namespace) -> int:
         found = _as_json(model, shown, request.sampling, counts, arguments.preset)
         print_json(found | ({"attachments": estimated} if estimated else {}))
         return 0
-    if error := why_closed(model.family):
+    if error := model_closed(model.family, model.spec):
         note(f"note: {error}")
     for item, tokens in estimates:
         about = f"about {tokens:,} tokens, estimated by the record" if tokens is not None else "the record does not say"

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.reading import is_folder, read_json, read_whole
+from vlmtui.reading import is_file, is_folder, read_json, read_whole
 
 _CONFIG_BYTES_MAX = 10_000_000
 _INDEX_BYTES_MAX = 100_000_000
@@ -97,7 +97,9 @@ def read_config(folder: Path) -> dict[str, object]:
     try:
         config = read_json(folder / "config.json", bytes_max=_CONFIG_BYTES_MAX)
     except VlmtuiError as error:
-        raise bad_input(message, detail=f"{error.message} {error.detail}".strip()) from error
+        if is_file(folder / "config.json"):
+            message += f" {error.message}"
+        raise bad_input(message, detail=error.detail, hint=error.hint) from error
     if not isinstance(config, dict):
         raise bad_input(message, detail="config.json is not a JSON object")
     return config

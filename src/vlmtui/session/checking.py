@@ -46,6 +46,7 @@ from vlmtui.reading import is_file, is_folder, read_whole
 from vlmtui.registry.estimate import settings_of
 from vlmtui.registry.hub_cache import model_folder
 from vlmtui.registry.match import Model
+from vlmtui.registry.model_files import error_of, file_faults
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.dials import variables_of
@@ -422,6 +423,8 @@ def sides_by_processor(
     """Return the prompts that Transformers makes without the model's weights. Blocking. `trust`: allow the repository's
     own code. Raises VlmtuiError if the model can't be read."""
     folder = require_here(model)
+    if error := error_of([one for one in file_faults(folder, may_lack_weights=True) if one.is_needed], folder):
+        raise error
     prompts = tuple(_prompt_case(model.family, case, str(number)) for number, case in enumerate(cases))
     reading = reader.read(ReadRequest(folder=str(folder), trust_remote_code=trust, prompts=prompts))
     if reading.trouble is not None:

@@ -15,6 +15,7 @@ from vlmtui.inspection.lint.subject import TOKEN, canned_conversations, render_c
 from vlmtui.inspection.prompt_turns import tail_of
 from vlmtui.registry.hub_cache import model_folder
 from vlmtui.registry.match import Model
+from vlmtui.registry.model_files import file_faults
 
 
 class LintReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,18 +50,20 @@ def lint_model(model: Model, reader: ModelReader, *, trust_remote_code: bool = F
         message = f"Can't check {model.spec.name}: it is not downloaded, and its record has no template of its own."
         raise bad_input(message, hint=f"{download_hint(model)} Or name a local folder.")
     written = TOKEN.findall(tail_of(family.raw.assistant))
+    damaged = file_faults(folder, may_lack_weights=True) if folder is not None else []
     named = [token for token in family.stop_tokens if not token.startswith("@")]
     canned = canned_conversations(family, stop=next(iter([*written, *named]), ""))
     reading = reader.read(
         ReadRequest(
             folder=str(folder or ""),
+            tokenizer=not any(one.part == "tokenizer" and one.is_needed for one in damaged),
             trust_remote_code=trust_remote_code,
             templates=own or {},
             cases=tuple(render_case(family, one) for one in canned),
             varies=True,
         )
     )
-    found = check_reading(family, reading, canned, of_record=own is not None)
+    found = check_reading(family, reading, canned, of_record=own is not None, damaged=damaged)
     return LintReport(
         model=model.spec.name,
         family=family.family,

@@ -13,7 +13,7 @@ from vlmtui.config.trust import TrustStore
 from vlmtui.domain.conversation import Modality
 from vlmtui.domain.engine import REMOTE_BACKEND, TRANSFORMERS_BACKEND, BackendChoice, EngineStatus, LoadSpec
 from vlmtui.engine.machine import Fit, Machine, check_fit, claimed_share, fit_text, gib
-from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.registry.hub_cache import model_folder
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, family_of_spec, model_of, resolve, with_backend, with_engine_args, with_trust
@@ -288,7 +288,9 @@ class LoadChecks:
             return None  # nothing is loaded here
         if error := model_closed(model.family, model.spec):
             said = "\n\n".join(text for text in (error.message, error.detail, error.hint) if text)
-            return LoadCheck("This model does not run here", said, (_BACK,))
+            damaged = error.kind is ErrorKind.WEIGHTS_MISSING
+            title = "Files of this model are damaged" if damaged else "This model does not run here"
+            return LoadCheck(title, said, (_BACK,))
         if not size_accepted and (check := self._too_big(model, machine)):
             return check
         return self._foreign_code(model)

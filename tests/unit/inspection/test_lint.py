@@ -12,7 +12,7 @@ import pytest
 
 from tests.zoo.kit import write_tokenizer
 from vlmtui.domain.model_reading import ModelReading, ReadRequest, ReadTrouble
-from vlmtui.inspection.lint.check import check_reading, record_templates
+from vlmtui.inspection.lint.check import check_reading, record_templates, tokenizer_fault
 from vlmtui.inspection.lint.finding import ADVICE, LintFinding, LintKind
 from vlmtui.inspection.lint.subject import canned_conversations, render_case
 from vlmtui.registry.loader import Registry
@@ -173,7 +173,15 @@ def test_each_fault_is_found_and_named(fault: Fault, folders: dict[str, Path]) -
 
 def test_there_are_forty_faults_of_most_kinds() -> None:
     assert len(FAULTS) >= 40
-    others = {K.NO_TEMPLATE, K.TEMPLATES_DISAGREE, K.NO_TOKENIZER, K.TOKENIZER_BROKEN, K.CODE_NEEDED, K.STOP_MISSING}
+    others = {
+        K.FILE_DAMAGED,
+        K.NO_TEMPLATE,
+        K.TEMPLATES_DISAGREE,
+        K.NO_TOKENIZER,
+        K.TOKENIZER_BROKEN,
+        K.CODE_NEEDED,
+        K.STOP_MISSING,
+    }
     assert set(LintKind) - {fault.kind for fault in FAULTS} == others
     assert ADVICE.keys() == set(LintKind)
 
@@ -238,3 +246,10 @@ def test_a_tokenizer_that_cannot_be_read_is_a_finding(trouble: ReadTrouble, kind
     reading = read(family, tmp_path)
     assert reading.trouble is trouble
     assert {one.kind for one in check_reading(family, reading, [])} == {kind, K.NO_TEMPLATE}
+
+
+def test_an_error_of_several_lines_is_told_whole() -> None:
+    found = tokenizer_fault(
+        ReadTrouble.BROKEN, "ValueError: one of these is missing:\n(1) tokenizer.json\n(2) a package"
+    )
+    assert found.message.endswith("one of these is missing: (1) tokenizer.json (2) a package")

@@ -25,6 +25,7 @@ from vlmtui.inspection.lint.subject import (
 from vlmtui.inspection.prompt_turns import head_of, tail_of
 from vlmtui.inspection.raw_prompt_check import unknown_tokens
 from vlmtui.inspection.sequence_diff import common_start
+from vlmtui.registry.model_files import FileFault
 from vlmtui.registry.prompts import chat_prompt, chat_template_of, raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.text import quoted
@@ -425,16 +426,23 @@ SEVERAL = "record, several items"
 
 
 def check_reading(
-    family: Family, reading: ModelReading, canned: Sequence[Canned], *, of_record: bool = False
+    family: Family,
+    reading: ModelReading,
+    canned: Sequence[Canned],
+    *,
+    of_record: bool = False,
+    damaged: Sequence[FileFault] = (),
 ) -> list[LintFinding]:
     """Return the findings about a model.
 
-    `of_record`: True if the templates come from `record_templates`, not from the model's files.
+    `of_record`: True if the templates come from `record_templates`, not from the model's files. `damaged`: the faults
+    of its files.
     """
-    found: list[LintFinding] = []
-    if reading.trouble is not None:
+    found = [LintFinding(kind=LintKind.FILE_DAMAGED, message=one.message, source=one.name) for one in damaged]
+    parts = {one.part for one in damaged}
+    if reading.trouble is not None and "tokenizer" not in parts:
         found.append(tokenizer_fault(reading.trouble, reading.message))
-    if not reading.templates and family.chat == "model" and not of_record:
+    if not reading.templates and family.chat == "model" and not of_record and "template" not in parts:
         found.append(LintFinding(kind=LintKind.NO_TEMPLATE, message="The model has no chat template in Jinja."))
     for template in reading.templates:
         shown = [one for one in canned if not of_record or one.has_several == (template.name == SEVERAL)]
@@ -471,7 +479,7 @@ def record_templates(family: Family) -> dict[str, str]:
 
 
 def _short(text: str) -> str:
-    return text.strip().split("\n", 1)[0][:_MESSAGE_MAX]
+    return " ".join(text.split())[:_MESSAGE_MAX]
 
 
 def _template_findings(subject: Subject) -> Iterator[LintFinding]:

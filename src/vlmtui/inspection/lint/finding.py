@@ -9,6 +9,7 @@ import msgspec
 
 
 class LintKind(StrEnum):
+    FILE_DAMAGED = "file_damaged"
     NO_TEMPLATE = "no_template"
     TEMPLATE_SYNTAX = "template_syntax"
     TEMPLATE_SANDBOX = "template_sandbox"
@@ -56,6 +57,9 @@ class Advice(NamedTuple):
 
 _RECORD = "Correct the template's line, or the record (`vlmtui models new`)."
 ADVICE: dict[LintKind, Advice] = {
+    LintKind.FILE_DAMAGED: Advice(
+        "No engine can read it.", "Run `git lfs pull` if it is a Git LFS pointer; otherwise download it again."
+    ),
     LintKind.NO_TEMPLATE: Advice(
         "Chat mode and chat servers have nothing to write a prompt with.",
         "Download or write chat_template.jinja, or give a template: a record with `chat_template`, or vLLM's "

@@ -91,7 +91,7 @@ def read_model(request: ReadRequest, *, seconds: float = RENDER_S, load_s: float
     message = ""
     if folder is not None and request.tokenizer:
         tokenizer, trouble, message = _loaded(folder, request.trust_remote_code, load_s)
-    variables = dict(tokenizer.special_tokens_map) if tokenizer is not None else {}
+    variables = dict(tokenizer.special_tokens_map) if tokenizer is not None else _named_tokens(folder)
     sources = [*request.templates.items(), *(templates_in(folder) if folder else ())]
     templates = [read_template(name, source, request.cases, variables, seconds=seconds) for name, source in sources]
     varied = tuple(_varied(templates[0], request, variables, seconds)) if request.varies and templates else ()
@@ -104,6 +104,13 @@ def read_model(request: ReadRequest, *, seconds: float = RENDER_S, load_s: float
         tokenizer=read_tokenizer(tokenizer, folder, _texts([*templates, *varied])),
         prompts={case.name: maker.make(case) for case in request.prompts},
     )
+
+
+def _named_tokens(folder: Path | None) -> dict[str, object]:
+    """Return the special tokens that tokenizer_config.json names, by the names of the template's variables."""
+    named = _json(folder / "tokenizer_config.json") if folder is not None else {}
+    texts = {name: one.get("content") if isinstance(one, dict) else one for name, one in named.items()}
+    return {name: text for name, text in texts.items() if name.endswith("_token") and isinstance(text, str)}
 
 
 def _varied(
@@ -147,6 +154,6 @@ def _with_causes(error: BaseException) -> str:
     found: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(found) < _CAUSES_MAX:
-        found.append(f"{type(cause).__name__}: {cause}".split("\n", 1)[0])
+        found.append(f"{type(cause).__name__}: {' '.join(str(cause).split())}")
         cause = cause.__cause__ or cause.__context__
     return " ← ".join(found)

@@ -8,7 +8,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -34,7 +34,7 @@ from vlmtui.domain.model_reading import (
     rendering_key,
 )
 from vlmtui.errors import VlmtuiError
-from vlmtui.reading import is_file, read_json, read_whole
+from vlmtui.reading import is_file, read_json, read_whole, stand_in
 from vlmtui.worker.hf.media_items import load_item
 from vlmtui.worker.hf.prompt_inputs import PromptBuilder, PromptInputs
 from vlmtui.worker.hf.template_variables import Generation, read_variables
@@ -114,30 +114,27 @@ class _LineKeeper(CodeGenerator):
 
 
 def templates_in(folder: Path) -> list[tuple[str, str]]:
-    """Return (file name, source) of the folder's default templates, in vLLM's order of preference.
+    """Return (file name, source) of the folder's default templates, in vLLM's order of preference. Leaves out damaged
+    files."""
+    found = []
+    for name in ("chat_template.jinja", *_JSON_FILES):
+        with suppress(VlmtuiError):
+            if is_file(folder / name) and (source := _template_in(folder / name)):
+                found.append((name, source))
+    return found
 
-    Returns an empty list if a file is damaged; the error then comes from loading the tokenizer.
-    """
-    try:
-        return list(_templates_in(folder))
-    except VlmtuiError:
-        return []
 
-
-def _templates_in(folder: Path) -> Iterator[tuple[str, str]]:
-    own = folder / "chat_template.jinja"
-    if is_file(own):
-        yield own.name, read_whole(own, bytes_max=_SOURCE_MAX, may_be_empty=True).decode("utf-8", "replace")
-    for name in _JSON_FILES:
-        if not is_file(folder / name):
-            continue
-        found = read_json(folder / name, bytes_max=_SOURCE_MAX)
-        value = found.get("chat_template") if isinstance(found, dict) else None
-        if isinstance(value, list):
-            named = {one.get("name"): one.get("template") for one in value if isinstance(one, dict)}
-            value = named.get("default")
-        if isinstance(value, str) and value:
-            yield name, value
+def _template_in(path: Path) -> str | None:
+    """Return the default template in a file. Raises VlmtuiError."""
+    if path.suffix != ".json":
+        data = read_whole(path, bytes_max=_SOURCE_MAX)
+        return None if stand_in(data) else data.decode("utf-8", "replace")
+    found = read_json(path, bytes_max=_SOURCE_MAX)
+    value = found.get("chat_template") if isinstance(found, dict) else None
+    if isinstance(value, list):
+        named = {one.get("name"): one.get("template") for one in value if isinstance(one, dict)}
+        value = named.get("default")
+    return value if isinstance(value, str) else None
 
 
 def read_template(
@@ -289,7 +286,7 @@ class PromptMaker:
         try:
             made = self._made(text, case)
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}".split("\n", 1)[0][:_PROBLEM_MAX]
+            problem = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_PROBLEM_MAX]
             return PromptReading(text=text, token_ids=ids, problem=f"The processor fails: {problem}")
         return PromptReading(text=text, token_ids=made.ids, media=made.media)
 

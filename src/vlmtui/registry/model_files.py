@@ -1,0 +1,211 @@
+"""Looks at the files of a model's folder before a load: those that hold something else, and those that are missing."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from vlmtui.domain.engine import REMOTE_BACKEND, LoadSpec
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.reading import is_file, opened, read_json, shown_name, stand_in
+from vlmtui.registry.hub_cache import model_folder
+
+FilePart = Literal["config", "tokenizer", "template", "weights", "other"]
+_FILES_MAX = 10_000
+_JSON_BYTES_MAX = 100_000_000
+_FILE_BYTES_MAX = 10**15
+_HEAD_BYTES, _TAIL_BYTES = 1024, 64
+_TEMPLATES = frozenset({"chat_template.jinja", "chat_template.json"})
+_TOKENIZER = frozenset({"tokenizer_config.json", "tokenizer.json", "special_tokens_map.json", "added_tokens.json"})
+_CONFIG = re.compile(r"(?:generation_)?config\.json|.*processor_config\.json|params\.json")
+_VOCABULARY = re.compile(
+    r"tokenizer\.json|tekken\.json|vocab\..+|merges\.txt|.+\.(?:model|tiktoken|spm|bpe)|bpe\.codes"
+)
+"""Names of files with a tokenizer's vocabulary."""
+_WEIGHTS: Mapping[str, tuple[str, ...]] = {
+    "model.safetensors.index.json": (".safetensors",),
+    "pytorch_model.bin.index.json": (".bin", ".pt", ".pth"),
+}
+"""Suffixes of weight files, by the name of their index. Engines load the first kind that the folder has."""
+_NO_WEIGHTS = re.compile(r"(?:training_args|optimizer|scheduler|scaler|rng_state|adapter_model)\b.*")
+_OTHER = (".json", ".jinja", ".txt", ".py")
+_UNFINISHED = (".incomplete", ".part", ".partial", ".crdownload", ".download", ".aria2")
+"""Suffixes of unfinished downloads: of huggingface_hub, browsers, aria2."""
+_WITHOUT_VOCABULARY = re.compile(r"ByT5|Byte|Canine|Perceiver")
+_WITH_MERGES = re.compile(r"(?:Qwen2|GPT2|CLIP|Roberta|Bart|Whisper)Tokenizer")
+_REPLACED: Mapping[str, FilePart] = {"tokenizer": "tokenizer", "chat_template": "template"}
+"""Engine arguments that name a file to load instead of the folder's."""
+_NAMED_MAX = 3
+_AGAIN = "Download it again: `hf download OWNER/NAME --local-dir FOLDER`."
+
+
+class FileFault(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a model's folder that is missing, or that is not what its name says."""
+
+    name: str
+    message: str
+    """What is wrong, in one sentence."""
+    mend: str = _AGAIN
+    part: FilePart
+    is_needed: bool = True
+    """False if engines load the model without this file."""
+
+
+def files_error(spec: LoadSpec) -> VlmtuiError | None:
+    """Return an error (WEIGHTS_MISSING) if files that the engine needs are damaged or missing in the model's folder;
+    None also if the model is not on this machine."""
+    folder = model_folder(spec.model) if spec.backend != REMOTE_BACKEND else None
+    if folder is None:
+        return None
+    arguments = spec.engine_args
+    unused = [part for name, part in _REPLACED.items() if name in arguments]
+    if arguments.get("load_format", "auto") not in ("auto", "safetensors", "hf"):
+        unused.append("weights")
+    return error_of([one for one in file_faults(folder) if one.is_needed and one.part not in unused], folder)
+
+
+def error_of(faults: Sequence[FileFault], folder: Path) -> VlmtuiError | None:
+    """Return the faults of a folder's files as one error; None without faults."""
+    if not faults:
+        return None
+    message = " ".join(one.message for one in faults[:_NAMED_MAX])
+    if len(faults) > _NAMED_MAX:
+        message += f" In all, {len(faults)} files are damaged or missing."
+    detail = "\n".join([str(folder), *(one.message for one in faults[_NAMED_MAX:])])
+    return VlmtuiError(ErrorKind.WEIGHTS_MISSING, message, detail=detail, hint=faults[0].mend)
+
+
+def file_faults(folder: Path, *, may_lack_weights: bool = False) -> list[FileFault]:
+    """Return the faults of the files directly in a model's folder. Reads the beginning and the end of each.
+
+    `may_lack_weights`: a folder without any weights is no fault. In the hub's cache, missing files are no faults:
+    engines download them.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            files = {entry.name for entry, _ in zip(entries, range(_FILES_MAX), strict=False)}
+    except OSError:
+        return []
+    is_cached = folder.parent.name == "snapshots"
+    loaded = _loaded_weights(folder, files)
+    found = [
+        fault
+        for name in sorted(files)
+        if not (is_cached and not (folder / name).exists()) and (fault := _content_fault(folder / name, files, loaded))
+    ]
+    if not is_cached:
+        found += _unfinished(folder, files, is_whole=bool(loaded))
+        found += _missing_vocabulary(folder, files)
+        found += () if may_lack_weights and not loaded else _missing_weights(folder, files, loaded)
+    return found
+
+
+def _part_of(name: str) -> FilePart | None:
+    """Return the part of the model that a file belongs to; None for files that no engine reads."""
+    if name in _TEMPLATES:
+        return "template"
+    if name in _TOKENIZER or _VOCABULARY.fullmatch(name):
+        return "tokenizer"
+    if name in _WEIGHTS or _is_weights(name, [one for suffixes in _WEIGHTS.values() for one in suffixes]):
+        return "weights"
+    return "config" if _CONFIG.fullmatch(name) else "other" if name.endswith(_OTHER) else None
+
+
+def _is_weights(name: str, suffixes: Sequence[str]) -> bool:
+    return name.endswith(tuple(suffixes)) and not _NO_WEIGHTS.fullmatch(name)
+
+
+def _loaded_weights(folder: Path, files: Set[str]) -> set[str]:
+    """Return the names of the weight files that an engine loads, and of their index."""
+    for index, suffixes in _WEIGHTS.items():
+        if present := {name for name in files if _is_weights(name, suffixes)}:
+            return (present & _named_weights(folder / index) or present) | ({index} & files)
+    return set()
+
+
+def _named_weights(index: Path) -> set[str]:
+    """Return the names of the files in an index of weights; empty if there is no valid index."""
+    found = _json(index).get("weight_map")
+    return {one for one in found.values() if isinstance(one, str)} if isinstance(found, dict) else set()
+
+
+def _json(path: Path) -> Mapping[str, object]:
+    try:
+        found = read_json(path, bytes_max=_JSON_BYTES_MAX) if is_file(path) else None
+    except VlmtuiError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _content_fault(path: Path, files: Set[str], loaded: Set[str]) -> FileFault | None:
+    name, part = path.name, _part_of(path.name)
+    if part is None:
+        return None
+    is_needed = part not in ("weights", "other") or name in loaded
+    if "tokenizer.json" in files and name != "tokenizer.json" and _VOCABULARY.fullmatch(name):
+        is_needed = False
+    try:
+        with opened(path, bytes_max=_FILE_BYTES_MAX, may_be_empty=part == "other") as file:
+            head = file.read(_HEAD_BYTES)
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            tail = file.read()
+    except VlmtuiError as error:
+        return FileFault(name=name, message=error.message, mend=error.hint or _AGAIN, part=part, is_needed=is_needed)
+    is_json = name.endswith(".json") and part != "other"
+    said, mend = stand_in(head) or (_json_fault(head, tail) if is_json else "", "")
+    if not said:
+        return None
+    message = f"{shown_name(path)} is {said}."
+    return FileFault(name=name, message=message, mend=mend or _AGAIN, part=part, is_needed=is_needed)
+
+
+def _json_fault(head: bytes, tail: bytes) -> str:
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
+        return "not JSON"
+    return "" if tail.rstrip()[-1:] in (b"}", b"]") else "cut off: it does not end like JSON"
+
+
+def _unfinished(folder: Path, files: Set[str], *, is_whole: bool) -> Iterator[FileFault]:
+    """Yield the downloads that have not ended. aria2 keeps its file until the download ends, beside the download."""
+    for name in sorted(files):
+        of = name.removesuffix(Path(name).suffix)
+        if name.endswith(_UNFINISHED) and (part := _part_of(of)) and (of not in files or name.endswith(".aria2")):
+            message = f"{shown_name(folder / name)} is an unfinished download."
+            yield FileFault(name=name, message=message, part=part)
+    waiting = folder / ".cache" / "huggingface" / "download"
+    if not is_whole and any(waiting.rglob("*.incomplete")):
+        message = "The download into the folder is unfinished: .cache/huggingface/download has .incomplete files."
+        yield FileFault(name=".cache", message=message, part="weights")
+
+
+def _missing_vocabulary(folder: Path, files: Set[str]) -> Iterator[FileFault]:
+    if "tokenizer_config.json" not in files:
+        return
+    config = _json(folder / "tokenizer_config.json")
+    kind, vocabulary = str(config.get("tokenizer_class")), {name for name in files if _VOCABULARY.fullmatch(name)}
+    missing = ""
+    if not vocabulary and "auto_map" not in config and not _WITHOUT_VOCABULARY.search(kind):
+        missing = "tokenizer.json"
+    elif vocabulary <= {"vocab.json", "merges.txt"} and _WITH_MERGES.match(kind):
+        missing = next(iter({"vocab.json", "merges.txt"} - vocabulary), "")
+    if missing:
+        yield FileFault(name=missing, message=f"{missing} is missing.", part="tokenizer")
+
+
+def _missing_weights(folder: Path, files: Set[str], loaded: Set[str]) -> Iterator[FileFault]:
+    """Yield the weight files that an index names and the folder lacks, unless other weights are loaded."""
+    for index in _WEIGHTS:
+        named = _named_weights(folder / index)
+        missing = sorted(named - files)
+        if missing and loaded - {index} <= named:
+            shown = ", ".join(shown_name(Path(one)) for one in missing[:_NAMED_MAX])
+            more = f" and {len(missing) - _NAMED_MAX} more" if len(missing) > _NAMED_MAX else ""
+            verb = "are" if len(missing) > 1 else "is"
+            message = f"{shown}{more} {verb} missing: {index} names {len(named)} files."
+            yield FileFault(name=missing[0], message=message, part="weights")
+            return
