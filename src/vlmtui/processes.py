@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -71,3 +72,16 @@ def safe_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def find_program(name: str, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the absolute path of a program; None if it is not installed."""
     return shutil.which(name, path=program_path(environment))
+
+
+def ask_program(name: str, *words: str, within_s: float, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return what a program, not written in Python, prints within `within_s` seconds; None if it is not installed or
+    fails. It runs in /."""
+    program = find_program(name, environment)
+    if program is None:
+        return None
+    try:
+        command = [program, *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=within_s, check=True, cwd=os.sep).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -8,7 +8,6 @@ import re
 import select
 import stat
 import struct
-import subprocess
 import sys
 import termios
 import time
@@ -19,7 +18,7 @@ from typing import Any, Final, Literal, Self
 
 import msgspec
 
-from vlmtui.processes import find_program
+from vlmtui.processes import ask_program
 from vlmtui.text import is_number
 
 Multiplexer = Literal["", "tmux", "screen"]
@@ -108,17 +107,12 @@ class Passage:
     def locate(self) -> None:
         """Ask tmux where its pane is on the terminal: other panes or the status line may have moved it. Blocking."""
         pane = self._environment.get("TMUX_PANE")
-        tmux = find_program("tmux", self._environment)
-        if not self.is_through or not pane or tmux is None:
+        if not self.is_through or not pane:
             return
-        command = [tmux, "display-message", "-p", "-t", pane, _PANE_PLACE]
-        try:
-            asked = subprocess.run(
-                command, capture_output=True, text=True, timeout=_ANSWERS_WITHIN_S, check=True, cwd=os.sep
-            )
-        except (OSError, subprocess.SubprocessError):
-            return
-        self.origin = parse_place(asked.stdout)
+        words = ("display-message", "-p", "-t", pane, _PANE_PLACE)
+        asked = ask_program("tmux", *words, within_s=_ANSWERS_WITHIN_S, environment=self._environment)
+        if asked is not None:
+            self.origin = parse_place(asked)
 
 
 def parse_place(answer: str) -> tuple[int, int]:

@@ -45,12 +45,11 @@ BROAD_EXCEPTS = {
     "worker/site/sitecustomize.py: except Exception in run_hooks": "a hook never harms its process",
 }
 STARTS = {
-    "engines/builds.py: subprocess.run in find_hardware": "nvidia-smi is no Python program; it runs in /",
     "engines/installed.py: subprocess.run in _run": "Python before 3.11 has no -P; it runs in /",
     "engines/uv.py: subprocess.run in _answer": "uv, or pip by python_command; in /",
     "engines/uv.py: subprocess.run in _run": "by bound_command: uv, or pip by isolated_command; in /",
     "media/clipboard.py: subprocess.Popen in _run": "wl-paste and xclip are no Python programs; they run in /",
-    "terminal.py: subprocess.run in Passage.locate": "tmux is no Python program; it runs in /",
+    "processes.py: subprocess.run in ask_program": "nvidia-smi, tmux and systemd's are no Python programs; in /",
 }
 """Where a process is started whose command `vlmtui.processes` does not make, and why nothing of the current folder
 can run in it."""

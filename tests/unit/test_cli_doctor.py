@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+from pathlib import Path
+
 import pytest
 
-from vlmtui.cli.doctor import Check, check_terminal, printed_check
+from vlmtui.cli.doctor import Check, check_logout, check_terminal, printed_check
 from vlmtui.terminal import Answers, Terminal, best_way, picture_ways
 
 _TMUX = {"TERM": "tmux-256color", "TMUX": "/tmp/tmux", "TMUX_PANE": "%1"}
@@ -55,3 +59,30 @@ def test_screen_is_reported_without_true_colours(sty: str, colours: str, monkeyp
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert colours in check_terminal(terminal({}, Answers())).message
+
+
+@pytest.mark.parametrize(
+    ("group", "told", "warns"),
+    [
+        ("/user.slice/user-7.slice/user@UID.service/app.slice/vte.scope", "Linger=no", "loginctl enable-linger"),
+        ("/user.slice/user-7.slice/user@UID.service/app.slice/vte.scope", "Linger=yes", ""),
+        ("/user.slice/user-7.slice/session-3.scope", 'b true\nas 0\nas 1 "other"', "systemd-run --user --scope"),
+        ("/user.slice/user-7.slice/session-3.scope", 'b true\nas 0\nas 1 "ME"', ""),
+        ("/user.slice/user-7.slice/session-3.scope", 'b true\nas 1 "other"\nas 0', ""),
+        ("/user.slice/user-7.slice/session-3.scope", 'b false\nas 0\nas 1 "other"', ""),
+        ("/user.slice/user-7.slice/session-3.scope", "", ""),
+        ("/", "Linger=no", ""),
+    ],
+)
+def test_what_systemd_does_at_logout_is_told_if_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, told: str, warns: str
+) -> None:
+    (tmp_path / "cgroup").write_text(f"0::{group}\n".replace("UID", str(os.getuid())))
+    for name in ("loginctl", "busctl"):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\ncat <<'END'\n{told.replace('ME', getpass.getuser())}\nEND\n")
+        program.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    hints = [check.hint for check in check_logout(tmp_path / "cgroup")]
+    assert len(hints) == bool(warns)
+    assert all(warns in hint for hint in hints)

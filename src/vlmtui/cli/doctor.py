@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import builtins
+import getpass
 import importlib.metadata
 import os
 import platform
@@ -37,7 +38,7 @@ from vlmtui.engines.installed import Engines, choose_engine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.media.images import stage_image
 from vlmtui.paths import Paths, bundled, private_dir
-from vlmtui.processes import find_program
+from vlmtui.processes import ask_program, find_program
 from vlmtui.reading import read_tail
 from vlmtui.registry.hub_cache import hub_cache_folder
 from vlmtui.registry.match import DEFAULT_MODEL, resolve
@@ -202,6 +203,7 @@ def machine_checks(paths: Paths) -> Iterator[Check]:
     yield _check_memory()
     yield _check_disk("data", paths.data)
     yield _check_disk("hub cache", hub_cache_folder())
+    yield from check_logout()
     yield check_terminal()
 
 
@@ -303,6 +305,34 @@ def _check_disk(name: str, folder: Path) -> Check:
     if free < _DISK_WANTED[name]:
         return Check(name, "warn", text, "Large models need tens of GiB: free some, or move the cache with HF_HOME.")
     return Check(name, "ok", text)
+
+
+_LOGIND = "org.freedesktop.login1"
+
+
+def check_logout(cgroup: Path = Path("/proc/self/cgroup")) -> Iterator[Check]:
+    """Warn if systemd ends what is started here when this user logs out. Yields nothing if it does not, or if that is
+    unknown. `cgroup`: the file with the cgroup of this process."""
+    try:
+        group = cgroup.read_text(errors="replace")
+    except OSError:
+        return
+    lingers = "`loginctl enable-linger`"
+    if f"/user@{os.getuid()}.service/" in group:
+        if _told("loginctl", "show-user", str(os.getuid()), "--property=Linger") == "Linger=no":
+            yield Check("logout", "warn", "systemd ends a loaded model with your last session", f"{lingers} keeps it.")
+    elif re.search(r"/session-[^/\n]*\.scope", group):
+        asked = ("KillUserProcesses", "KillOnlyUsers", "KillExcludeUsers")
+        object_ = ("get-property", _LOGIND, "/org/freedesktop/login1", f"{_LOGIND}.Manager")
+        kills, only, never = [*_told("busctl", "--system", *object_, *asked).splitlines(), "", "", ""][:3]
+        named = f'"{getpass.getuser()}"'
+        if kills == "b true" and (only == "as 0" or named in only) and never and named not in never:
+            text = "systemd ends a loaded model when you log out (KillUserProcesses in logind.conf)"
+            yield Check("logout", "warn", text, f"Start vlmtui with `systemd-run --user --scope`, after {lingers}.")
+
+
+def _told(name: str, *words: str) -> str:
+    return (ask_program(name, *words, within_s=2) or "").strip()
 
 
 def check_terminal(terminal: Terminal | None = None) -> Check:

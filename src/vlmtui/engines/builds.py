@@ -6,14 +6,12 @@ can import it."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 from vlmtui.errors import bad_input
-from vlmtui.processes import find_program
+from vlmtui.processes import ask_program
 
 LOCKS = Path(__file__).with_name("locks")
 UV_LOCK = LOCKS / "uv.txt"
@@ -120,16 +118,8 @@ class Hardware(NamedTuple):
 
 def find_hardware() -> Hardware:
     """Ask `nvidia-smi`, which comes with the driver. Takes about a second."""
-    program = find_program("nvidia-smi")
-    if program is None:
-        return Hardware()
-    command = [program, "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    try:
-        asked = subprocess.run(
-            command, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=True, cwd=os.sep
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return Hardware()
+    words = ("--query-gpu=name,driver_version", "--format=csv,noheader")
+    asked = ask_program("nvidia-smi", *words, within_s=_ASK_TIMEOUT_S) or ""
     rows = [line.rpartition(",") for line in asked.splitlines()]
     found = [(name.strip(), driver.strip()) for name, comma, driver in rows if comma]
     return Hardware(tuple(name for name, _ in found), found[0][1]) if found else Hardware()
