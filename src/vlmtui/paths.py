@@ -15,15 +15,14 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 APP = "vlmtui"
 DATA_DIR_VARIABLE = "VLMTUI_DATA_DIR"
 """Environment variable with the folder to keep everything in."""
-_SOCKET_PATH_MAX = 100
-"""Most bytes of a socket's path: `sun_path` holds 108 on Linux and 104 on macOS."""
 
 
 class Paths(msgspec.Struct, frozen=True):
     """The application's folders.
 
     `config`: settings and the user's own families. `data`: conversations and stored media. `state`: logs and prompt
-    history. `cache`: thumbnails; may be deleted at any time. `runtime`: sockets of running workers.
+    history. `cache`: thumbnails; may be deleted at any time. `runtime`: records and sockets of running workers, and
+    answers that no client has fetched; not in `$XDG_RUNTIME_DIR`, which is emptied at logout.
     """
 
     config: Path
@@ -49,26 +48,20 @@ class Paths(msgspec.Struct, frozen=True):
     @classmethod
     def _of_platform(cls) -> Paths:
         dirs = platformdirs.PlatformDirs(APP, appauthor=False)
+        state = dirs.user_state_path
         return cls(
             config=dirs.user_config_path,
             data=dirs.user_data_path,
-            state=dirs.user_state_path,
+            state=state,
             cache=dirs.user_cache_path,
-            runtime=_default_runtime(),
+            runtime=state / "run",
         )
 
     @classmethod
     def below(cls, root: Path) -> Paths:
-        """Return folders below `root`. The sockets' folder is elsewhere if its path would be too long for a Unix
-        socket."""
+        """Return folders below `root`."""
         root = root.expanduser().absolute()
-        runtime = root / "run"
-        if len(os.fsencode(runtime)) > _SOCKET_PATH_MAX - 40:
-            import hashlib  # loads OpenSSL, which is not needed for the first paint
-
-            digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
-            runtime = _temporary() / f"{APP}-{os.getuid()}-{digest}"
-        return cls(root / "config", root / "data", root / "state", root / "cache", runtime)
+        return cls(root / "config", root / "data", root / "state", root / "cache", root / "run")
 
     @property
     def media(self) -> Path:
@@ -98,20 +91,6 @@ class Paths(msgspec.Struct, frozen=True):
     def families(self) -> Path:
         """The user's own family records."""
         return self.config / "families"
-
-
-def _default_runtime() -> Path:
-    given = os.environ.get("XDG_RUNTIME_DIR")
-    if given and Path(given).is_dir() and len(given) < _SOCKET_PATH_MAX - 50:
-        return Path(given) / APP
-    return _temporary() / f"{APP}-{os.getuid()}"
-
-
-def _temporary() -> Path:
-    """Return the folder for temporary files. `tempfile.gettempdir` is not used, because it raises if the disk is
-    full."""
-    named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
-    return Path(next((name for name in named if name and Path(name).is_dir()), "/tmp")).absolute()
 
 
 def use_data_dir(folder: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import sqlite3
 import sys
@@ -15,11 +17,13 @@ from random import Random
 from typing import Literal
 
 import psutil
+import pytest
 
 from tests.support.terminal import Terminal
 from tests.torture.leftovers import files_left
 from tests.torture.server import install
 from tests.torture.worker import said
+from vlmtui.engine.local.host import WorkerHost
 from vlmtui.engine.local.processes import worker_processes
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
@@ -30,8 +34,8 @@ EngineKind = Literal["scripted", "vllm", "transformers", "pinned"]
 the worker starts as that of another version of vLLM. The others are the bundled model."""
 SAYING: tuple[EngineKind, ...] = ("scripted", "pinned")
 Role = Literal["server", "guardian", "core"]
-Blow = Literal["app", "server", "guardian", "core", "hang-up", "disk full", "draft", "none"]
-BLOWS: tuple[Blow, ...] = ("app", "server", "guardian", "core", "hang-up", "disk full", "draft", "none")
+Blow = Literal["app", "server", "guardian", "core", "hang-up", "logout", "disk full", "draft", "none"]
+BLOWS: tuple[Blow, ...] = ("app", "server", "guardian", "core", "hang-up", "logout", "disk full", "draft", "none")
 _SERVER = "vllm.entrypoints.cli.main"
 _COLUMNS = 100
 """Too few for the side pane: an answer's rows have nothing beside them."""
@@ -87,7 +91,16 @@ class Campaign:
         self.engine: EngineKind = engine
         self.keep_alive_s = keep_alive_s
         self.kept_after_s = kept_after_s
-        self.paths = Paths.below(folder / "data")
+        self.login = folder / "login"
+        self.login.mkdir(mode=0o700, exist_ok=True)
+        kinds = ("config", "data", "state", "cache")
+        self.folders = {f"XDG_{kind.upper()}_HOME": str(folder / "data" / kind) for kind in kinds}
+        """As of a user who sets no folder of his own, so that a logout meets what it would meet there."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("VLMTUI_DATA_DIR", raising=False)
+            for name, value in {**self.folders, "XDG_RUNTIME_DIR": str(self.login)}.items():
+                patch.setenv(name, value)
+            self.paths = Paths.default()
         self.full = folder / "full"
         self.temporary = folder / "tmp"
         self.temporary.mkdir(exist_ok=True)
@@ -128,7 +141,8 @@ class Campaign:
             "PATH": os.environ["PATH"],
             "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
             "TMPDIR": str(self.temporary),
-            "VLMTUI_DATA_DIR": str(self.folder / "data"),
+            "XDG_RUNTIME_DIR": str(self.login),
+            **self.folders,
             "VLMTUI_GRAPHICS": "off",
             "VLMTUI_KEEP_ALIVE": f"{self.keep_alive_s:g}s",
         }
@@ -144,6 +158,9 @@ class Campaign:
             return draft in text if draft else "Message, or / for commands" in text
 
         terminal.wait_for(stands, timeout=_START_S)
+        engines = sum(role_of(process) == "guardian" for process in self.processes())
+        if engines > 1:
+            self.losses.add(number, blow, f"{engines} engines are loaded")
         if self.asked:
             last = self.asked[-1]
             if last.must_be_whole:
@@ -169,7 +186,7 @@ class Campaign:
         after = self.random.uniform(0.0, 0.9)
         shown = self._stream(terminal, asked, int(len(words) * after))
         self._strike(terminal, asked, blow, shown)
-        terminal_is_there = blow not in ("app", "hang-up")
+        terminal_is_there = blow not in ("app", "hang-up", "logout")
         if terminal_is_there:
             self._end_in_order(terminal, asked, blow)
 
@@ -221,6 +238,13 @@ class Campaign:
             case "hang-up":
                 terminal.hang_up()
                 asked.must_be_whole = True
+            case "logout":
+                terminal.hang_up()
+                asked.must_be_whole = True
+                for path in self.login.iterdir():  # as logind does when a user's last session ends
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                if not any(worker.report for worker in asyncio.run(WorkerHost(self.paths).find_all())):
+                    self.losses.add(0, blow, "the engine is out of reach")
             case "server" | "guardian" | "core":
                 self.kill_worker(blow)
             case "disk full":

@@ -22,8 +22,9 @@ def files_left(paths: Paths, temporary: Path, *, at_rest: bool) -> list[str]:
     """
     asyncio.run(WorkerHost(paths).find_all())  # as the next look at the workers does
     remove_abandoned_files(paths)  # as the next start does
-    root = paths.config.parent
-    found = [path for path in root.rglob(f"{TEMPORARY_PREFIX}*") if path.is_file()]
+    folders = {paths.config, paths.data, paths.state, paths.cache, paths.runtime}
+    unfinished = {path for folder in folders for path in folder.rglob(f"{TEMPORARY_PREFIX}*")}
+    found = [path for path in unfinished if path.is_file()]
     living = {endpoint.worker_id for endpoint in Endpoint.all(paths)}
     for path in paths.runtime.iterdir() if paths.runtime.is_dir() else ():
         if path.name != _SPOOL and path.suffix != ".lock" and path.stem not in living:

@@ -24,11 +24,13 @@ def test_leftover_files_are_found(short_path: Path) -> None:
     temporary.mkdir()
     assert files_left(paths, temporary, at_rest=True) == []
     endpoint = Endpoint.named(paths, "x-00000000")
-    always = [endpoint.home / "socket", endpoint.spec_file, paths.media / "ab" / f"{TEMPORARY_PREFIX}1"]
+    removed = [endpoint.home / "socket", endpoint.spec_file, endpoint.socket]
+    always = [paths.runtime / "strange", paths.media / "ab" / f"{TEMPORARY_PREFIX}1"]
     at_rest = [paths.data / "sessions" / "1.lock", spool_path(paths.runtime, "r"), temporary / "file"]
-    for path in (*always, *at_rest, endpoint.lock):
+    for path in (*removed, *always, *at_rest, endpoint.lock):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    found = {endpoint.home, *always[1:]}
+    found = set(always)
     assert set(files_left(paths, temporary, at_rest=False)) == {str(path) for path in found}
     assert set(files_left(paths, temporary, at_rest=True)) == {str(path) for path in found | set(at_rest)}
+    assert not any(path.exists() for path in removed), "a dead worker's files go with the next look at the workers"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths
-from vlmtui.protocol.endpoint import SOCKET_PATH_MAX, Endpoint, WorkerRecord
+from vlmtui.protocol.endpoint import SOCKET_FOLDER_MAX, Endpoint, WorkerRecord, make_socket_folder
 
 
 def paths_with_runtime(runtime: Path) -> Paths:
@@ -47,16 +48,37 @@ def test_no_name_leads_elsewhere(paths: Paths, name: str) -> None:
     assert socket.name.isascii()
 
 
-@pytest.mark.parametrize("length", range(60, 86))
-def test_a_socket_path_is_never_too_long(length: int) -> None:
-    runtime = Path("/" + "r" * (length - 1))
-    assert len(os.fsencode(Endpoint.of(paths_with_runtime(runtime), spec("a" * 100)).socket)) <= SOCKET_PATH_MAX
+def test_a_long_path_and_a_file_system_without_sockets_get_a_folder_that_is_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep, none = paths_with_runtime(tmp_path / ("x" * 120)), paths_with_runtime(tmp_path / "none")
+    made = [make_socket_folder(deep.runtime)]
+    with monkeypatch.context() as patch:
+        patch.setattr("vlmtui.protocol.endpoint.SOCKET_FOLDER_MAX", 0)  # as if binding failed
+        made.append(make_socket_folder(none.runtime))
+    for paths, folder in zip((deep, none), made, strict=True):
+        endpoint = Endpoint.of(paths, spec("a" * 100))
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert {endpoint.socket.parent, endpoint.home.parent, make_socket_folder(paths.runtime)} == {folder}
+        assert endpoint.record.parent == paths.runtime, "the record stays where the next login looks"
+        assert len(os.fsencode(endpoint.socket)) <= 100
+        (folder / "x.sock").touch()
+        assert [one.worker_id for one in Endpoint.all(paths)] == ["x"]
+        shutil.rmtree(folder)  # as a restart does with /tmp
+        assert Endpoint.all(paths) == []
+        Path(os.path.realpath(folder.parent), folder.name).write_text("another's")
+        assert Endpoint.of(paths, spec()).socket.parent == paths.runtime
+        folder.unlink()
+    shutil.rmtree(again := make_socket_folder(deep.runtime))
+    assert again != made[0]
 
 
-def test_a_folder_with_a_long_path_is_reported() -> None:
-    with pytest.raises(VlmtuiError, match="too long") as caught:
-        Endpoint.of(paths_with_runtime(Path("/" + "r" * 95)), spec())
-    assert "VLMTUI_DATA_DIR" in caught.value.hint
+def test_a_folder_that_holds_sockets_has_them(tmp_path: Path) -> None:
+    runtime = Path(tempfile.mkdtemp(dir="/tmp", prefix="v-")) / "run"
+    assert len(os.fsencode(runtime)) < SOCKET_FOLDER_MAX
+    assert make_socket_folder(runtime) == runtime
+    assert list(runtime.iterdir()) == []
+    shutil.rmtree(runtime.parent)
 
 
 def test_a_record_comes_back_as_it_was_and_is_its_owners_alone(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from tests.support.fake_worker import fake_launcher
 from tests.support.hosts import PATIENT, patient_host
+from vlmtui.cli.main import main
 from vlmtui.domain.conversation import RawPrompt
 from vlmtui.domain.engine import EngineReady, LoadFailed, LoadSpec
 from vlmtui.domain.generation import Delta, GenerateRequest
@@ -28,7 +29,8 @@ from vlmtui.engine.local.launcher import worker_environment
 from vlmtui.engine.local.processes import worker_processes
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
-from vlmtui.protocol.endpoint import MARKER, Endpoint, WorkerRecord
+from vlmtui.protocol.endpoint import MARKER, Endpoint, WorkerRecord, this_machine
+from vlmtui.protocol.spool import write_spooled
 
 
 def a_spec(name: str = "fake", **options: object) -> LoadSpec:
@@ -146,6 +148,40 @@ async def test_a_reused_pid_is_not_killed(host: WorkerHost, paths: Paths) -> Non
     assert bystander.returncode == 0
 
 
+async def test_another_machines_worker_is_shown_and_neither_ended_nor_taken_for_dead(
+    host: WorkerHost, paths: Paths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VLMTUI_DATA_DIR", str(paths.config.parent))
+    here, mine = this_machine(), Endpoint.of(paths, a_spec())
+    places = {
+        "rebooted": msgspec.structs.replace(here, boot="earlier"),
+        "computer": msgspec.structs.replace(here, name="node17", boot="another"),
+        "container": msgspec.structs.replace(here, name="node18", processes="pid:[1]"),
+        "sandbox": msgspec.structs.replace(here, processes="pid:[2]"),
+    }
+    for name, machine in places.items():
+        record = WorkerRecord(spec=a_spec(name), pid=os.getpid(), started_at=1.5, log="/log", machine=machine)
+        Endpoint.named(paths, name).write_record(record)
+    write_spooled(paths.runtime, [Delta(request_id="r1", text="half of", tokens=2)])
+    assert {worker.name: worker.elsewhere for worker in await host.find_all()} == {
+        "computer": "node17",
+        "container": "node18",
+        "sandbox": here.name,
+    }
+    assert await host.leftovers() == []
+    assert await host.unfetched_answer("r1") is None, "it may still be running there"
+    assert await asyncio.to_thread(main, ["ps"]) == 0
+    assert "on node17" in capsys.readouterr().out
+    for which in ("--all", "computer"):
+        assert await asyncio.to_thread(main, ["stop", which]) == 1
+        said = capsys.readouterr().err
+        assert "computer runs, or ran, on another machine: node17. Stop it there." in said
+        assert str(Endpoint.named(paths, "computer").record) in said
+    assert [endpoint.worker_id for endpoint in Endpoint.all(paths)] == ["computer", "container", "sandbox"]
+    monkeypatch.setattr("vlmtui.protocol.endpoint.this_machine", lambda: places["computer"])
+    assert Endpoint.of(paths, a_spec()) != mine, "so that neither overwrites the other's record"
+
+
 async def test_a_worker_that_does_not_answer_is_found_and_can_be_stopped(paths: Paths) -> None:
     host = WorkerHost(paths, fake_launcher(), msgspec.structs.replace(PATIENT, answer_s=0.3))
     engine = await host.open(a_spec(silent=True), client="test", keep_alive_s=60)
@@ -208,7 +244,7 @@ def test_the_environment_keeps_the_users_variables(paths: Paths) -> None:
     assert made["VLLM_NO_USAGE_STATS"] == "0"
     assert made["HF_HUB_DISABLE_TELEMETRY"] == "1"
     assert made["HOME"] == "/home/me"
-    assert made[MARKER] == str(endpoint.socket)
+    assert made[MARKER] == str(endpoint.record)
     site, mine = made["PYTHONPATH"].split(os.pathsep)
     assert (Path(site) / "sitecustomize.py").is_file()
     assert mine == "/mine"

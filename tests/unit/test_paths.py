@@ -40,7 +40,13 @@ def test_a_file_in_the_way_is_reported(tmp_path: Path) -> None:
         private_dir(tmp_path / "run")
 
 
-def test_a_data_folder_with_a_long_name_still_has_room_for_sockets(tmp_path: Path) -> None:
-    deep = tmp_path / ("x" * 120)
-    assert len(os.fsencode(Paths.below(deep).runtime)) < 70
-    assert Paths.below(deep).runtime != Paths.below(deep / "other").runtime
+def test_no_folder_ends_with_the_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """logind empties XDG_RUNTIME_DIR with the last session of a user, while a worker goes on."""
+    monkeypatch.delenv("VLMTUI_DATA_DIR", raising=False)
+    found = []
+    for login in ("first", "second"):
+        (tmp_path / login).mkdir()
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / login))
+        monkeypatch.setenv("TMPDIR", str(tmp_path / login))
+        found.append(Paths.default())
+    assert found[0] == found[1]

@@ -171,6 +171,7 @@ async def test_a_worker_whose_socket_is_gone_is_left_over_and_can_be_ended(life:
     assert await another.leftovers() == []
     shutil.rmtree(life.endpoint.runtime)
     assert await life.host.leftovers() == [], "its own client can use it"
+    assert [worker.endpoint for worker in await another.find_all()] == [life.endpoint], "so that `stop --all` means all"
     [left] = await another.leftovers()
     assert left.id == life.endpoint.worker_id
     await another.end(left)

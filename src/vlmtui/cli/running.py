@@ -27,7 +27,7 @@ _NOTHING = "No model is loaded."
 
 
 def fill_ps(ps: argparse.ArgumentParser) -> None:
-    ps.description = "List the running workers."
+    ps.description = "List the running workers, those of other machines that share this home folder included."
     ps.add_argument("--json", action="store_true", help="print a JSON array")
 
 
@@ -98,20 +98,33 @@ async def _stop(arguments: argparse.Namespace) -> int:
     host = WorkerHost(Paths.default())
     running = await host.find_all()
     wanted = running if arguments.all else _workers_named(running, arguments.model)
-    for worker in wanted:
+    here = _of_this_machine(wanted)
+    for worker in here:
         await host.stop(worker.endpoint)
-        note(f"{worker.name} (pid {worker.pid}) was stopped.")
+        note(f"{worker.name} (pid {worker.pid or _UNKNOWN}) was stopped.")
     if arguments.json:
-        print_json([{"model": worker.name, "pid": worker.pid} for worker in wanted])
+        print_json([{"model": worker.name, "pid": worker.pid} for worker in here])
     if not wanted:
         note(_NOTHING)
-    return 0
+    return int(len(here) < len(wanted))
+
+
+def _of_this_machine(workers: Sequence[WorkerInfo]) -> list[WorkerInfo]:
+    """Return the workers of this machine, and say what can be done with the others."""
+    here = [worker for worker in workers if worker.elsewhere is None]
+    for worker in workers:
+        if worker.elsewhere is not None:
+            where, file = one_line(worker.elsewhere), worker.endpoint.record
+            text = f"{worker.name} runs, or ran, on another machine: {where}. Stop it there."
+            note(f"{text} If {where} no longer exists, delete {one_line(str(file))}.")
+    return here
 
 
 def _row(worker: WorkerInfo, others: Sequence[WorkerInfo]) -> list[str]:
     status = worker.status
     if status is None:
-        return [worker.name, "", str(worker.pid), _NOT_ANSWERING, "", "", "", "", "", ""]
+        state = _NOT_ANSWERING if worker.elsewhere is None else f"on {one_line(worker.elsewhere)}"
+        return [worker.name, "", str(worker.pid or _UNKNOWN), state, "", "", "", "", "", ""]
     specs = [other.status.spec for other in others if other.status is not None]
     return [
         worker.name,
@@ -139,6 +152,7 @@ def _as_json(worker: WorkerInfo) -> dict[str, object]:
         "model": worker.name,
         "engine": kind_of(status.spec) if status else None,
         "pid": worker.pid,
+        "machine": worker.elsewhere,
         "state": status.state if status else _NOT_ANSWERING,
         "clients": status.clients if status else None,
         "running": status.running if status else None,
@@ -169,7 +183,7 @@ async def _top(name: str | None, *, as_json: bool) -> int:
     running = await host.find_all()
     wanted = running if name is None else _workers_named(running, name)
     told: list[dict[str, object]] = []
-    for worker in wanted:
+    for worker in _of_this_machine(wanted):
         about: dict[str, object] = {"model": worker.name, "pid": worker.pid}
         try:
             found = await host.metrics(worker.endpoint)

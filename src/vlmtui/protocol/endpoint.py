@@ -1,14 +1,18 @@
-"""The files of a worker (socket, record, log, lock), and checks of the user at the other end of a socket."""
+"""The files of a worker (socket, record, log, lock), the machine that it runs on, and checks of the user at the other
+end of a socket."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import pwd
 import re
 import shutil
 import socket
+import stat
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -17,7 +21,7 @@ from vlmtui import __version__
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_private
-from vlmtui.paths import Paths, is_private_dir
+from vlmtui.paths import APP, Paths, is_private_dir, private_dir
 from vlmtui.reading import read_struct
 
 _CREDENTIALS = "3i"
@@ -72,18 +76,60 @@ def _user_name(uid: int) -> str:
         return str(uid)
 
 
-SOCKET_PATH_MAX = 100
-"""The most bytes of a socket's path. `sun_path` has 108 on Linux and 104 on macOS, with the final NUL."""
-MARKER = "VLMTUI_WORKER_SOCKET"
-"""The environment variable with the worker's socket path. It identifies the worker's processes, which inherit it."""
+SOCKET_FOLDER_MAX = 60
+"""The most bytes of the path of a folder with sockets: `sun_path` has 108 on Linux and 104 on macOS."""
+MARKER = "VLMTUI_WORKER"
+"""The environment variable with the path of the worker's record. It identifies the worker's processes, which inherit
+it."""
 HOME_SUFFIX = ".d"
+RECORD_SUFFIX = ".json"
 _RECORD_BYTES_MAX = 10_000_000
 _SLUG_MAX = 24
 _DIGEST_LENGTH = 8
 
 
+class Machine(msgspec.Struct, frozen=True):
+    """The machine, or the container, that a worker runs on. Several can share a home folder."""
+
+    name: str
+    id: str
+    """systemd's machine id; empty if there is none."""
+    boot: str
+    """The kernel's id of this boot; empty if it has none."""
+    processes: str
+    """The namespace of process ids: the others' processes can't be seen."""
+
+    @property
+    def digest(self) -> str:
+        """A short name, the same after a reboot."""
+        import hashlib  # loads OpenSSL, which would delay the app's start
+
+        return hashlib.sha256(f"{self.name} {self.id}".encode(errors="surrogatepass")).hexdigest()[:_DIGEST_LENGTH]
+
+    def is_earlier(self, other: Machine) -> bool:
+        """Return whether this is `other` before its last boot, so that none of its processes is left."""
+        return (self.name, self.id) == (other.name, other.id) and self.boot != other.boot
+
+
+@functools.cache
+def this_machine() -> Machine:
+    """Return the machine of this process."""
+    namespace = ""
+    with suppress(OSError):
+        namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - it names no file
+    boot = _line_of("/proc/sys/kernel/random/boot_id")
+    return Machine(os.uname().nodename, _line_of("/etc/machine-id"), boot, namespace)
+
+
+def _line_of(file: str) -> str:
+    try:
+        return Path(file).read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the file beside a worker's socket. It lets a client end a worker that does not answer."""
+    """What the file of a worker says. It lets a client end a worker that does not answer."""
 
     spec: LoadSpec
     pid: int
@@ -93,10 +139,59 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     log: str
     version: str = __version__
     """The version of vlmtui that started the worker."""
+    machine: Machine = msgspec.field(default_factory=this_machine)
+
+
+def socket_folder(runtime: Path) -> Path:
+    """Return the folder of the workers' sockets and homes: `runtime`, or this user's folder that its link leads to."""
+    with suppress(OSError):
+        linked = Path(os.readlink(_link(runtime)))  # noqa: PTH115 - not below `runtime`
+        found = linked.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+            return linked
+    return runtime.resolve()  # as a process names its working directory
+
+
+def make_socket_folder(runtime: Path) -> Path:
+    """Create and return the folder of the workers' sockets and homes: `runtime`, or, if its path is too long or its
+    file system holds no sockets, a new folder in /tmp, to which a link in `runtime` leads. Raises VlmtuiError."""
+    import tempfile  # not needed for the first paint
+
+    private_dir(runtime)
+    folder = socket_folder(runtime)
+    if folder != runtime.resolve() or _holds_sockets(folder):
+        return folder
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f"{APP}-", dir="/tmp" if os.access("/tmp", os.W_OK) else None))
+        _link(runtime).unlink(missing_ok=True)
+        _link(runtime).symlink_to(folder)
+    except OSError as error:
+        message = "Can't create a folder for the engine's sockets."
+        raise VlmtuiError(
+            ErrorKind.BAD_INPUT, message, detail=str(error), hint="Check that /tmp is writable."
+        ) from error
+    return folder
+
+
+def _link(runtime: Path) -> Path:
+    return runtime / f"sockets-{this_machine().digest}"
+
+
+def _holds_sockets(folder: Path) -> bool:
+    if len(os.fsencode(folder)) > SOCKET_FOLDER_MAX:
+        return False
+    place = folder / f"try-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as trial, suppress(OSError):
+        place.unlink(missing_ok=True)
+        trial.bind(str(place))
+        place.unlink()
+        return True
+    return False
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """The files of a worker. Equal LoadSpecs have equal endpoints, so that their clients share a worker."""
+    """The files of a worker. Equal LoadSpecs have equal endpoints on a machine, so that their clients share a
+    worker."""
 
     worker_id: str
     socket: Path
@@ -112,49 +207,45 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, paths: Paths, spec: LoadSpec) -> Endpoint:
-        """Return the endpoint of a LoadSpec. Raises VlmtuiError if the folder's path is too long for a socket."""
-        room = SOCKET_PATH_MAX - len(os.fsencode(paths.runtime)) - len("/.sock") - _DIGEST_LENGTH - 1
-        if room < 0:
-            raise VlmtuiError(
-                ErrorKind.BAD_INPUT,
-                f"The path {paths.runtime} is too long for a socket.",
-                hint="Set VLMTUI_DATA_DIR to a shorter path.",
-            )
+        """Return the endpoint of a LoadSpec on this machine."""
         import hashlib  # loads OpenSSL, which would delay the app's start
 
-        digest = hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()[:_DIGEST_LENGTH]
-        slug = re.sub(r"[^a-z0-9]+", "-", spec.name.lower())[: min(_SLUG_MAX, room)].strip("-")
+        encoded = msgspec.json.encode(spec, order="deterministic") + this_machine().digest.encode()
+        digest = hashlib.sha256(encoded).hexdigest()[:_DIGEST_LENGTH]
+        slug = re.sub(r"[^a-z0-9]+", "-", spec.name.lower())[:_SLUG_MAX].strip("-")
         return cls.named(paths, f"{slug}-{digest}" if slug else digest)
 
     @classmethod
     def named(cls, paths: Paths, worker_id: str) -> Endpoint:
         """Return the endpoint of a worker by its id, the stem of its file names."""
-        runtime = paths.runtime
+        runtime, sockets = paths.runtime, socket_folder(paths.runtime)
         return cls(
             worker_id=worker_id,
-            socket=runtime / f"{worker_id}.sock",
-            record=runtime / f"{worker_id}.json",
+            socket=sockets / f"{worker_id}.sock",
+            record=runtime / f"{worker_id}{RECORD_SUFFIX}",
             spec_file=runtime / f"{worker_id}.spec",
-            home=runtime / f"{worker_id}{HOME_SUFFIX}",
+            home=sockets / f"{worker_id}{HOME_SUFFIX}",
             lock=runtime / f"{worker_id}.lock",
             log=paths.logs / f"{worker_id}.log",
         )
 
     @classmethod
     def all(cls, paths: Paths) -> list[Endpoint]:
-        """Return all endpoints with a record or socket, sorted by id, including those of workers that have ended.
+        """Return all endpoints with a file besides lock and log, sorted by id, including those of workers that have
+        ended and of other machines.
 
         Raises VlmtuiError if the runtime folder belongs to another user.
         """
         if not is_private_dir(paths.runtime):
             return []
-        found = {file.stem for file in paths.runtime.iterdir() if file.suffix in (".json", ".sock")}
+        files = [file for folder in {paths.runtime, socket_folder(paths.runtime)} for file in folder.iterdir()]
+        found = {file.stem for file in files if file.suffix in (RECORD_SUFFIX, ".sock", ".spec", HOME_SUFFIX)}
         return [cls.named(paths, worker_id) for worker_id in sorted(found)]
 
     @property
     def runtime(self) -> Path:
-        """The folder of all endpoints and of the spool (`vlmtui.protocol.spool`)."""
-        return self.socket.parent
+        """The folder of all records and of the spool (`vlmtui.protocol.spool`)."""
+        return self.record.parent
 
     def read_record(self) -> WorkerRecord | None:
         """Return the record, or None if it is missing or unreadable."""

@@ -23,7 +23,7 @@ import psutil
 
 from vlmtui.files import open_to_append
 from vlmtui.processes import python_command
-from vlmtui.protocol.endpoint import HOME_SUFFIX
+from vlmtui.protocol.endpoint import HOME_SUFFIX, RECORD_SUFFIX
 
 PARENT_DEATH = "VLMTUI_PARENT_DEATH"
 """The environment variable that makes the engine's processes die with their parent."""
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser for the command line of guardian and server."""
     arguments = argparse.ArgumentParser(prog="python -m vlmtui.worker", description="Hosts one model for vlmtui.")
     arguments.add_argument("--socket", required=True, type=Path, help="the Unix socket to listen on")
-    arguments.add_argument("--spec", required=True, type=Path, help="JSON file with the LoadSpec")
+    arguments.add_argument("--spec", required=True, type=Path, help="JSON file with the LoadSpec, beside the record")
     arguments.add_argument("--log", required=True, type=Path, help="the log file for stdout and stderr")
     arguments.add_argument("--ready", type=int, help="a file descriptor that gets one byte once the socket listens")
     arguments.add_argument("--keep-alive", default="300", help="seconds to stay after the last client leaves, or none")
@@ -76,7 +76,7 @@ def main(argv: Sequence[str], *, server: str = "vlmtui.worker.serve") -> int:
         os.close(args.ready)
     status = _wait(child)
     _end_descendants()
-    for file in (args.socket, args.socket.with_suffix(".json"), args.spec):
+    for file in (args.socket, args.spec.with_suffix(RECORD_SUFFIX), args.spec):
         file.unlink(missing_ok=True)
     shutil.rmtree(home, ignore_errors=True)
     return status

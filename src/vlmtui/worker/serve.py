@@ -36,7 +36,7 @@ def make_server(
     pid: int,
     limits: Limits | None = None,
 ) -> WorkerServer:
-    """Return a server for a backend. `runtime`: the folder of the worker's socket. `pid`: the pid that clients see as
+    """Return a server for a backend. `runtime`: the folder of the spool. `pid`: the pid that clients see as
     the worker's."""
 
     def log_tail() -> list[str]:
@@ -62,7 +62,7 @@ def main(argv: Sequence[str], backend: Backend | None = None) -> int:
         spec,
         backend or _backend_of(spec),
         log=args.log,
-        runtime=args.socket.parent,
+        runtime=args.spec.parent,
         keep_alive_s=None if args.keep_alive == "none" else float(args.keep_alive),
         pid=args.guardian or os.getpid(),
     )

@@ -164,7 +164,7 @@ class WorkerServer:
     pid: int
     """The worker's pid for clients: the guardian's."""
     runtime: Path
-    """The folder of the socket and of the spool."""
+    """The folder of the spool."""
     limits: Limits = field(default_factory=Limits)
     observer: LoadObserver = field(init=False)
     info: EngineInfo | None = None
@@ -196,6 +196,7 @@ class WorkerServer:
 
     async def run(self, path: Path, *, on_listening: Callable[[], None] = lambda: None) -> int:
         """Listen and serve. Return the process's exit status."""
+        private_dir(self.runtime)
         private_dir(path.parent)
         server = await asyncio.start_unix_server(self._serve, sock=listen(str(path)), limit=MAX_MESSAGE_BYTES)
         on_listening()

@@ -22,7 +22,7 @@ from vlmtui.engine.interface import Leftover
 from vlmtui.engine.local.launcher import Launcher, StartedWorker, WorkerProgram, installed_program
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths, private_dir
-from vlmtui.protocol.endpoint import Endpoint, WorkerRecord
+from vlmtui.protocol.endpoint import Endpoint, WorkerRecord, make_socket_folder, this_machine
 from vlmtui.protocol.spool import is_complete, read_spooled, remove_spooled, spooled_requests
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
-    """A worker with living processes. `report` is None if it does not answer."""
+    """A worker with living processes, or of another machine. `report` is None if it does not answer, and `record` if
+    its file is gone."""
 
     endpoint: Endpoint
     record: WorkerRecord | None
@@ -65,6 +66,15 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     @property
     def status(self) -> EngineStatus | None:
         return None if self.report is None else self.report.status
+
+    @property
+    def elsewhere(self) -> str | None:
+        """The name of the other machine whose worker this is: this one can neither reach nor end it, nor see whether it
+        still runs. None for a worker of this machine."""
+        if self.report is not None or self.record is None:
+            return None
+        its, here = self.record.machine, this_machine()
+        return None if its == here or its.is_earlier(here) else its.name
 
     @property
     def name(self) -> str:
@@ -102,6 +112,7 @@ class WorkerHost:
         """The connections made by `open`. While one is open, its worker is no leftover."""
 
     async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> WorkerClient:
+        await asyncio.to_thread(make_socket_folder, self._paths.runtime)
         endpoint = Endpoint.of(self._paths, spec)
         async with locked(endpoint.lock):
             worker = None
@@ -117,7 +128,7 @@ class WorkerHost:
         return worker
 
     async def running(self) -> list[EngineStatus]:
-        return [worker.status for worker in await self.find_all() if worker.status is not None]
+        return [worker.status for worker in await self._with_files() if worker.status is not None]
 
     async def holder(self, request_id: str) -> LoadSpec | None:
         for status in await self.running():
@@ -129,8 +140,8 @@ class WorkerHost:
         events = await asyncio.to_thread(read_spooled, self._paths.runtime, request_id)
         if events is None or is_complete(events):
             return events
-        if any(worker.report is None for worker in await self.find_all()):
-            return None  # a worker that does not answer may still be running this request
+        if any(worker.report is None for worker in await self._with_files()):
+            return None  # a worker that does not answer, or runs elsewhere, may still be running this request
         message = "The worker was killed before it finished this answer."
         return [*events, Failed(request_id=request_id, failure=Failure(kind=ErrorKind.ENGINE_DIED, message=message))]
 
@@ -141,8 +152,17 @@ class WorkerHost:
         await asyncio.to_thread(remove_spooled, self._paths.runtime, request_id)
 
     async def find_all(self) -> list[WorkerInfo]:
-        """Return all workers of this user, including those that do not answer. Removes files of dead ones. Raises
-        VlmtuiError if the runtime folder or a socket belongs to another user."""
+        """Return all workers of this user: those that do not answer, or whose files are gone, and those of other
+        machines that share the folder. Removes files of dead ones. Raises VlmtuiError if the runtime folder or a socket
+        belongs to another user."""
+        from vlmtui.engine.local.processes import live_worker_ids
+
+        found = await self._with_files()
+        known = {worker.endpoint.worker_id for worker in found}
+        living = await asyncio.to_thread(live_worker_ids, self._paths.runtime)
+        return [*found, *(WorkerInfo(Endpoint.named(self._paths, one), None, None) for one in sorted(living - known))]
+
+    async def _with_files(self) -> list[WorkerInfo]:
         workers = await asyncio.gather(*(self._inspect(endpoint) for endpoint in Endpoint.all(self._paths)))
         return [worker for worker in workers if worker is not None]
 
@@ -162,12 +182,7 @@ class WorkerHost:
         raise VlmtuiError(ErrorKind.ENGINE_DIED, "The worker ended.")
 
     async def leftovers(self) -> list[Leftover]:
-        from vlmtui.engine.local.processes import live_worker_ids
-
-        found = [worker for worker in await self.find_all() if worker.report is None]
-        known = {endpoint.worker_id for endpoint in Endpoint.all(self._paths)}
-        for worker_id in sorted(await asyncio.to_thread(live_worker_ids, self._paths.runtime) - known):
-            found.append(WorkerInfo(Endpoint.named(self._paths, worker_id), None, None))
+        found = [worker for worker in await self.find_all() if worker.report is None and worker.elsewhere is None]
         used = {client.endpoint.worker_id for client in self._in_use if client.is_connected}
         return [
             Leftover(id=one.endpoint.worker_id, title=f"{one.name} (pid {one.pid})" if one.pid else one.name)
@@ -252,7 +267,8 @@ class WorkerHost:
         except (OSError, VlmtuiError) as error:
             if isinstance(error, VlmtuiError) and error.kind is ErrorKind.FOREIGN_PEER:
                 raise
-            if not await _processes(endpoint):
+            found = WorkerInfo(endpoint, record, None)
+            if found.elsewhere is None and not await _processes(endpoint):
                 await self._remove_files(endpoint)
                 return None
         return WorkerInfo(endpoint, record, report)

@@ -152,7 +152,7 @@ def worker_environment(given: Mapping[str, str], endpoint: Endpoint, further: Se
         **_QUIET,
         **safe_environment(given),
         "PYTHONPATH": _python_path(given, further),
-        MARKER: str(endpoint.socket),
+        MARKER: str(endpoint.record),
     }
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.protocol.endpoint import HOME_SUFFIX, MARKER, Endpoint
+from vlmtui.protocol.endpoint import HOME_SUFFIX, MARKER, RECORD_SUFFIX, Endpoint, socket_folder
 
 if TYPE_CHECKING:
     from vlmtui.engine.local.host import Timeouts
@@ -79,13 +79,11 @@ def worker_processes(endpoint: Endpoint) -> list[psutil.Process]:
 def live_worker_ids(runtime: Path) -> set[str]:
     """Return the ids of all workers of a runtime folder that have a living process, even if their files are gone."""
     found: set[str] = set()
+    wanted = {(socket_folder(runtime), HOME_SUFFIX), (runtime, RECORD_SUFFIX)}
     for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            if process.uids().real != os.getuid() or not is_alive(process):
-                continue
-            home = Path(process.cwd().removesuffix(" (deleted)"))
-            if home.parent == runtime and home.suffix == HOME_SUFFIX:
-                found.add(home.stem)
+        ids = {mark.stem for mark in _marks(process) if (mark.parent, mark.suffix) in wanted}
+        if ids and is_alive(process):
+            found |= ids
     return found
 
 
@@ -119,13 +117,16 @@ def _leader(endpoint: Endpoint) -> psutil.Process | None:
 
 
 def _is_marked(process: psutil.Process, endpoint: Endpoint) -> bool:
+    return not {endpoint.home, endpoint.record}.isdisjoint(_marks(process))
+
+
+def _marks(process: psutil.Process) -> list[Path]:
+    """Return what may mark a process of this user as a worker's: its working directory, and the record that its
+    environment names."""
     with suppress(psutil.Error, OSError):
-        if process.uids().real != os.getuid():
-            return False
-        if process.cwd().removesuffix(" (deleted)") == str(endpoint.home):
-            return True
-        return process.environ().get(MARKER) == str(endpoint.socket)
-    return False
+        if process.uids().real == os.getuid():
+            return [Path(process.cwd().removesuffix(" (deleted)")), Path(process.environ().get(MARKER, os.sep))]
+    return []
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:
