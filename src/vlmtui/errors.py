@@ -27,6 +27,8 @@ class ErrorKind(StrEnum):
     MODEL_UNKNOWN = "model_unknown"
     ENGINE_DIED = "engine_died"
     ENGINE_BUSY = "engine_busy"
+    NO_ANSWER = "no_answer"
+    """The model or its server ended without an answer: a refusal, a filter, a tool call, no text."""
     NOT_KEPT = "not_kept"
     DISK_FULL = "disk_full"
     PROTOCOL = "protocol"

@@ -152,6 +152,20 @@ def sends(body: object, *, status: int = 200, kind: str = "application/json", mo
     return reply
 
 
+def responds(
+    body: bytes, *, status: int = 200, kind: str = "text/event-stream", more: str = "", piece: int = 1 << 20
+) -> Reply:
+    """Return a reply with these bytes, in pieces of this size."""
+
+    async def reply(_server: FaultServer, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\n{more}Connection: close\r\n\r\n".encode())
+        for start in range(0, len(body), piece):
+            writer.write(body[start : start + piece])
+            await writer.drain()
+
+    return reply
+
+
 def falls_silent(*pieces: bytes) -> Reply:
     """Return a reply that streams these pieces, then nothing until the test ends."""
 

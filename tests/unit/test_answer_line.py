@@ -19,7 +19,7 @@ from vlmtui.session.generation import Answer
     ],
 )
 def test_a_delayed_answer_shows_its_wait(queued_s: float | None, cached: int, said: str) -> None:
-    answer = Answer("r")
+    answer = Answer("r", pieces=["A red circle."])
     answer.take(
         Finished(
             request_id="r",

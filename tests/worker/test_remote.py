@@ -129,14 +129,14 @@ async def test_a_servers_token_counts_and_waiting_times_are_reported(server: Fau
         (whole_answer()[:3], ErrorKind.NO_NETWORK, "in the middle of the answer", "A red"),
         (whole_answer(ANSWER[:2], "abort"), ErrorKind.NO_NETWORK, "gave this answer up", "A red"),
         ([first_event(), token_event(4), event(error={"message": "boom", "code": 500}), DONE], ErrorKind.INTERNAL,
-         "refused the request (500)", "A"),
+         "ended the answer with an error (500)", "A"),
         ([first_event(), token_event(4), event(error={"message": "EngineCore encountered an issue."})],
          ErrorKind.NO_NETWORK, "engine died", "A"),
         ([first_event(), b"data: {half"], ErrorKind.NO_NETWORK, "in the middle of the answer", ""),
         ([first_event(), b"data: {half\n\n"], ErrorKind.PROTOCOL, "not JSON", ""),
         ([first_event(), b"data: [1]\n\n"], ErrorKind.PROTOCOL, "without fields", ""),
-        ([event(id="a", choices=[]), first_event(), token_event(4), event(id="b", choices=[])], ErrorKind.PROTOCOL,
-         "parts of another answer", "A"),
+        ([event(id="a", choices=[]), event(id="b", choices=[]), first_event(), token_event(4),
+          event(id="a", choices=[])], ErrorKind.PROTOCOL, "parts of another answer", "A"),
     ],
 )  # fmt: skip
 async def test_an_incomplete_end_is_an_error_and_the_partial_answer_stays(

@@ -31,7 +31,7 @@ from tests.support.fault_server import (
 from tests.worker.test_remote import CHAT, asked, connected, picture, request, text_of
 from vlmtui.domain.conversation import ChatPrompt, user_turn
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.generation import Delta, EngineEvent
+from vlmtui.domain.generation import Delta, EngineEvent, Waiting
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep
 from vlmtui.worker.backends.remote import engine as remote_engine
@@ -164,12 +164,90 @@ async def test_failures_before_an_answer_are_retried_with_a_limit(
     assert len(server.bodies) == 3
 
 
-@pytest.mark.parametrize("status", [400, 404, 422, 429])
+@pytest.mark.parametrize("status", [400, 404, 422])
 async def test_a_refusal_is_not_tried_again(server: FaultServer, tmp_path: Path, status: int) -> None:
     server.replies[CHAT] = [sends({"error": {"message": "no"}}, status=status)] * 9
     with pytest.raises(VlmtuiError, match=f"\\({status}\\)"):
         await asked(server, tmp_path)
     assert len(server.bodies) == 1
+
+
+OVERLOADED = {"error": {"message": "Rate limit reached"}}
+
+
+def limits(status: int = 429, **headers: str) -> Reply:
+    """A refusal of too many requests. `headers`: with _ for -."""
+    more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    return sends(OVERLOADED, status=status, more=more)
+
+
+def no_sleep(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that were asked for; none is made."""
+    slept: list[float] = []
+    pause = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        slept.extend([seconds] if seconds else [])
+        await pause(0)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    return slept
+
+
+@pytest.mark.parametrize(
+    ("reply", "seconds"),
+    [
+        (limits(Retry_After="7"), 7),
+        (limits(529, Retry_After="7"), 7),
+        (limits(503, Retry_After="7"), 7),
+        (limits(Date="Sun, 06 Nov 1994 08:49:37 GMT", Retry_After="Sun, 06 Nov 1994 08:49:47 GMT"), 10),
+        (limits(Retry_After_Ms="1500"), 1.5),
+        (limits(X_RateLimit_Reset_Requests="1m2.5s", X_RateLimit_Reset_Tokens="2m"), 62.5),
+        (limits(Date="Tue, 14 Nov 2023 22:13:20 GMT", X_RateLimit_Reset="1700000010"), 10),
+        (limits(Date="Tue, 14 Nov 2023 22:13:20 GMT", X_RateLimit_Reset="1700000010000"), 10),
+        (limits(), 0.01),
+        (limits(Retry_After="soon"), 0.01),
+        (limits(Retry_After="-5"), 0.01),
+    ],
+)
+async def test_a_server_that_limits_the_rate_is_asked_again_when_it_says(
+    server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: Reply, seconds: float
+) -> None:
+    slept = no_sleep(monkeypatch)
+    server.replies[CHAT] = [reply] * 3
+    events = await asked(server, tmp_path, back_off_s=(0.01,))
+    waits = [one for one in events if isinstance(one, Waiting)]
+    assert text_of(events) == "A red circle." and len(server.bodies) == 4
+    assert [one.seconds for one in waits] == slept and seconds <= slept[0] <= 1.1 * seconds + 0.001
+    assert "now (" in waits[0].reason or "refused the request (503)" in waits[0].reason
+    assert "Rate limit reached" in waits[0].reason
+
+
+@pytest.mark.parametrize(("reply", "tries"), [(limits(Retry_After="3600"), 1), (limits(Retry_After="200"), 2),
+                                              (limits(), 7)])  # fmt: skip
+async def test_a_wait_for_a_server_has_a_limit(
+    server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: Reply, tries: int
+) -> None:
+    no_sleep(monkeypatch)
+    server.replies[CHAT] = [reply] * 9
+    with pytest.raises(VlmtuiError) as failed:
+        await asked(server, tmp_path)
+    assert failed.value.kind is ErrorKind.ENGINE_BUSY and failed.value.detail == "Rate limit reached"
+    assert ("It may be asked again in" in failed.value.hint) is (tries < 7)
+    assert len(server.bodies) == tries
+
+
+async def test_a_wait_for_a_server_can_be_stopped(server: FaultServer, tmp_path: Path) -> None:
+    server.replies[CHAT] = [limits(Retry_After="60")]
+    engine = await connected(server)
+    events = engine.generate(request(ChatPrompt(turns=(user_turn("hello", [picture(tmp_path)]),))))
+    assert isinstance(await anext(events), Waiting)
+    waiting = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait({waiting}, timeout=10)
+    assert waiting.cancelled() and len(server.bodies) == 1
+    await engine.shutdown()
 
 
 async def test_an_answer_that_is_stopped_ends_its_request(server: FaultServer, tmp_path: Path) -> None:

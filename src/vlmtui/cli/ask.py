@@ -55,7 +55,7 @@ from vlmtui.session.fan_out import (
     verdict,
     why_identical,
 )
-from vlmtui.session.generation import PromptMode
+from vlmtui.session.generation import PromptMode, missing_answer, waiting_line
 from vlmtui.session.lanes import Lane, Lanes, LaneScore, LaneSpec, OnChange, answer_in_turns, lane_spec, score_lanes
 from vlmtui.text import one_line
 
@@ -219,14 +219,14 @@ class _Ask:
             async with CommandEngines(self.setup, one_by_one=self.arguments.one_by_one) as engines:
                 lanes = Lanes([Lane(spec, None) for spec in self.specs])
                 run = partial(answer_in_turns, lanes, self.models, engines)
-                await (run() if self.setup.as_json else AnswerStream(lanes).run(run))
+                await (run(_note_waiting) if self.setup.as_json else AnswerStream(lanes).run(run))
                 return await self._print_answers(lanes)
         async with ready_engine(self.setup) as (engine, info, load_s):
             self._check_raw(info)
             if len({spec.request.sampling.seed for spec in self.specs}) > 1:
                 require_capability(info, "seed")
             lanes = Lanes([Lane(spec, engine) for spec in self.specs])
-            await (lanes.run() if self.setup.as_json else AnswerStream(lanes).run(lanes.run))
+            await (lanes.run(_note_waiting) if self.setup.as_json else AnswerStream(lanes).run(lanes.run))
             return await self._print_answers(lanes, load_s)
 
     async def _print_answers(self, lanes: Lanes, load_s: float | None = None) -> int:
@@ -252,6 +252,9 @@ class _Ask:
             _write_comparison(self.arguments.export, comparison, lanes.attachments())
         if failures:
             raise failures[0].error()
+        for lane in lanes:
+            if (missing := missing_answer(lane.answer)) is not None:
+                raise missing
         return 0
 
     async def _scores(self, lanes: Lanes) -> list[LaneScore | None]:
@@ -503,6 +506,12 @@ def _write_comparison(name: str, comparison: Comparison, attachments: Sequence[A
     note(f"Written: {name}")
 
 
+def _note_waiting(lane: Lane) -> None:
+    """Write to stderr that the server takes no requests now, if the lane's last event said so."""
+    if waiting := waiting_line(lane.answer):
+        note(waiting)
+
+
 class AnswerStream:
     """Streams the first answer, then prints the others in order, each below its label if it has one."""
 
@@ -517,9 +526,13 @@ class AnswerStream:
         """Await `run`, which sends all requests, and print their answers. A partial answer ends with a line break."""
         try:
             self._print()
-            await run(lambda lane: self._print())
+            await run(self._show)
         finally:
             self._end_line()
+
+    def _show(self, lane: Lane) -> None:
+        _note_waiting(lane)
+        self._print()
 
     def _print(self) -> None:
         """Print new text of the current lane; if the lane has ended, continue with the next."""

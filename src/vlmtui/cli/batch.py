@@ -31,6 +31,7 @@ from vlmtui.session.batch.items import BatchItem, BatchReader, Item, MediaSource
 from vlmtui.session.batch.results import OutputFile, batch_page, score_of, write_csv
 from vlmtui.session.batch.run import BatchEngine, BatchJob, ItemResult, Tally, answer_items, check_media_cache
 from vlmtui.session.dials import with_default_parameters, with_parameters
+from vlmtui.session.generation import Answer, waiting_line
 from vlmtui.text import one_line
 
 _DESCRIPTION = """\
@@ -244,6 +245,7 @@ class _Batch:
             await self._end()
             return True
         engine = BatchEngine(self._open, await self._open(), most=self.arguments.max_concurrency)
+        engine.on_event = self._note_waiting
         self.started = time.monotonic()
         try:
             await answer_items(self.job, matched, engine, self.output.append, self.tally, self._items_written)
@@ -264,6 +266,12 @@ class _Batch:
             self.sent += [one for one in results if one.attachments and one.is_answered]
         self._show_progress()
 
+    def _note_waiting(self, answer: Answer) -> None:
+        """Say that the server takes no requests now, as often as progress is shown."""
+        if (waiting := waiting_line(answer)) and time.monotonic() - self.shown_at >= self._interval_s:
+            self.shown_at = time.monotonic()
+            (self.line.show if self.line.updates else note)(waiting)
+
     async def _verify(self, engine: BatchEngine) -> bool:
         """Send all answered items again, with identifiers that refer to the engine's media cache instead of the media.
         Return whether all media were found and all answers are the same."""
@@ -276,10 +284,15 @@ class _Batch:
             note(f"    {one_line(name)}: {'not in the cache' if name in misses else 'another answer'}")
         return sent > 0 and not misses and not different
 
+    @property
+    def _interval_s(self) -> float:
+        """The least seconds between two lines about the progress."""
+        return _UPDATE_S if self.line.updates else _NOTE_S
+
     def _show_progress(self) -> None:
         """Show the progress on stderr at most every 0.25 s on a terminal, in a line that changes; else every 10 s."""
         now, tally = time.monotonic(), self.tally
-        if now - self.shown_at < (_UPDATE_S if self.line.updates else _NOTE_S):
+        if now - self.shown_at < self._interval_s:
             return
         self.shown_at = now
         rate = (tally.answered + tally.failed) / max(now - self.started, 1e-9)

@@ -204,6 +204,16 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that the request waited for other requests, as the engine reports; None: unknown."""
 
 
+class Waiting(msgspec.Struct, frozen=True, kw_only=True, tag="waiting"):
+    """A server takes no requests now; the engine asks it again after `seconds`. Sent before the first delta, once for
+    each wait."""
+
+    request_id: str
+    seconds: float
+    reason: str
+    """What the server said. Hostile text."""
+
+
 class PromptReady(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_ready"):
     """The prompt as the model gets it. Sent before the first token."""
 
@@ -281,5 +291,6 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True, tag="cancelled"):
     timings: Timings
 
 
-EngineEvent = PromptReady | Delta | Finished | Failed | Cancelled
-"""A request's events: at most one PromptReady, any number of Deltas, then exactly one Finished, Failed or Cancelled."""
+EngineEvent = Waiting | PromptReady | Delta | Finished | Failed | Cancelled
+"""A request's events: any number of Waitings, at most one PromptReady, any number of Deltas, then exactly one Finished,
+Failed or Cancelled."""

@@ -209,6 +209,7 @@ def _remote_model(called: str, settings: EngineSettings, served: str, family: Fa
             "model": served,
             "limit_mm_per_prompt": limits,
             "placeholders": placeholder_texts(family),
+            **({"thinking": msgspec.to_builtins(family.thinking.tags)} if family.thinking is not None else {}),
         },
         typed=("model", *sorted(settings.arguments())),
         num_frames=(video.frames if video else None) or 8,

@@ -30,6 +30,10 @@ def split_thinking(text: str, tags: ThinkingTags = COMMON_TAGS, *, over: bool, i
 
 def _split(text: str, tags: ThinkingTags, *, over: bool, is_open: bool) -> ThinkingParts:
     start, opening = text.lstrip(), tags.open.strip()
+    before, opened, inside = start.partition(opening)
+    if opened and before and tags.close in inside and tags.close not in before and not is_open:
+        thinking, _, answer = inside.partition(tags.close)  # a server may send text before the reasoning
+        return ThinkingParts(thinking.strip("\n"), before + answer, False)
     if start.startswith(opening):
         inside = start[len(opening) :]
     elif not over and start and opening.startswith(start):

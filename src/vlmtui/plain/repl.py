@@ -25,7 +25,7 @@ from vlmtui.session.dials import UNCHECKED, variables_of, with_setting
 from vlmtui.session.draft import token_text
 from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.exchange import AnswerEnded, AnswerReplaced, ConversationEvent, Exchange
-from vlmtui.session.generation import Answer
+from vlmtui.session.generation import Answer, waiting_line
 from vlmtui.session.models import LoadChecks, model_choices
 from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.session.resume import not_used
@@ -86,6 +86,8 @@ class AnswerLines:
         self._write_new_text()
 
     def _write_new_text(self) -> None:
+        if waiting := waiting_line(self.answer):
+            self._terminal.write_line(waiting)
         parts = self.answer.parts(self.answer.text)
         self._write_part("Reasoning:", parts.thinking, is_over=not parts.is_thinking)
         self._write_part("Answer:", parts.answer, is_over=self.answer.outcome is not None)

@@ -12,11 +12,11 @@ import asyncio
 import msgspec
 
 from vlmtui.domain.engine import EngineInfo, EngineReady, EngineStatus, LoadFailed, LoadProgress, LoadSpec
-from vlmtui.domain.generation import Cancelled, Delta, Failed, Failure, Finished, PromptReady, Request
+from vlmtui.domain.generation import Cancelled, Delta, Failed, Failure, Finished, PromptReady, Request, Waiting
 from vlmtui.domain.metrics import MetricsSample
 from vlmtui.errors import ErrorKind, VlmtuiError
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """The longest line. Real messages are far shorter, since media are sent as paths."""
@@ -122,6 +122,7 @@ WorkerMessage = (
     | LoadProgress
     | EngineReady
     | LoadFailed
+    | Waiting
     | PromptReady
     | Delta
     | Finished

@@ -88,48 +88,50 @@ HARMLESS = _words("""
     dbo_decode_token_threshold dbo_prefill_token_threshold dcp_comm_backend dcp_kv_cache_interleave_size
     dcp_q_replicate deaf_max_s decode_context_parallel_size default_chat_template_kwargs
     disable_access_log_for_endpoints disable_cascade_attn disable_chunked_mm_input disable_custom_all_reduce
-    disable_hybrid_kv_cache_manager disable_log_stats disable_nccl_for_dp_synchronization disable_sliding_window
-    disable_uvicorn_access_log distributed_timeout_seconds dp_supervisor_probe_failure_threshold
-    dp_supervisor_probe_interval_s dp_supervisor_probe_timeout_s dp_sync_interval dtype elastic_ep_max_dp_size
-    enable_auto_tool_choice enable_batch_sharded_sampling enable_chunked_prefill enable_cumem_allocator enable_dbo
-    enable_elastic_ep enable_ep_weight_filter enable_eplb enable_expert_parallel enable_fault_tolerance
-    enable_flash_late_interaction enable_flashinfer_autotune enable_force_include_usage enable_hc_sp
-    enable_layerwise_nvtx_tracing enable_logging_iteration_details enable_lora
-    enable_mamba_cache_stochastic_rounding enable_mamba_shared_prefix_checkpoint enable_mfu_metrics
-    enable_mixed_moe_lora_format enable_mm_processor_stats enable_moe_shared_loras enable_nccl_comm_suspend
-    enable_per_request_metrics enable_prefix_caching enable_prompt_tokens_details enable_request_id_headers
-    enable_return_routed_experts enable_scale_out enable_server_load_tracking enable_shm_tensor_arena
-    enable_sleep_mode enable_tower_connector_lora enable_trace_replay enforce_eager
-    exclude_tools_when_tool_choice_none expert_placement_strategy fingerprint_mode fingerprint_value
-    fully_sharded_loras gdn_prefill_backend gpu_memory_utilization h11_max_header_count
-    h11_max_incomplete_event_size health_s hf_overrides ignore_patterns interleave_mm_strings jit_monitor_mode
-    jit_monitor_verbose kda_decode_backend kda_prefill_backend kv_cache_dtype kv_cache_dtype_skip_layers
-    kv_cache_memory_bytes kv_cache_metrics kv_cache_metrics_sample kv_offloading_size kv_sharing_fast_prefill
-    language_model_only limit_mm_per_prompt linear_backend load_format log_error_stack log_level logprobs_mode
-    long_prefill_token_threshold long_prefill_token_threshold_adaptive lora_dtype lora_target_modules
-    mamba_backend mamba_block_size mamba_cache_dtype mamba_cache_mode mamba_cache_philox_rounds
-    mamba_ssm_cache_dtype mamba_ssu_algorithm max_cpu_loras max_cudagraph_capture_size max_logprobs
-    max_long_partial_prefills max_lora_cls_labels max_lora_rank max_loras max_model_len max_num_active_seqs
-    max_num_batched_tokens max_num_partial_prefills max_num_queued_reqs max_num_queued_tokens
-    max_num_scheduled_tokens max_num_seqs max_parallel_loading_workers media_io_kwargs mm_device_do_normalize
-    mm_encoder_attn_backend mm_encoder_attn_dtype mm_encoder_fp8_scale_save_margin mm_encoder_only
-    mm_encoder_tp_mode mm_hasher_algorithm mm_ipc_gpu_memory_gb mm_processor_cache_gb mm_processor_cache_type
-    mm_processor_kwargs mm_shm_cache_max_object_size_mb mm_tensor_ipc model_impl moe_backend monokernel
-    num_gpu_blocks_override offload_backend offload_group_size offload_num_in_group offload_prefetch_step
-    optimization_level override_attention_dtype override_generation_config per_request_spec_decode_metrics
-    performance_mode pipeline_parallel_size placeholders prefill_context_parallel_size prefill_schedule_interval
-    prefix_cache_retention_interval prefix_caching_hash_algo prefix_match_unit quantization raw_special_tokens
-    reasoning_effort_map reasoning_parser renderer_num_workers replayssm_buffer_len response_role retry_s
-    return_sampling_mask return_tokens_as_token_ids runner safetensors_load_strategy
-    safetensors_prefetch_block_size safetensors_prefetch_num_threads scheduler_reserve_full_isl scheduling_policy
-    seed show_hidden_metrics_for_version shutdown_timeout silence_max_s skip_mm_profiling skip_tokenizer_init
-    sleep_mode_offload_cudagraph sleep_preserve_parameter_names sparse_indexer_topk_backend spec_tokens
-    specialize_active_lora sse_keep_alive_interval stall_s stream_interval swa_bounded_replay tensor_parallel_size
+    disable_hybrid_kv_cache_manager disable_log_stats disable_nccl_for_dp_synchronization
+    disable_sliding_window disable_uvicorn_access_log distributed_timeout_seconds
+    dp_supervisor_probe_failure_threshold dp_supervisor_probe_interval_s dp_supervisor_probe_timeout_s
+    dp_sync_interval dtype elastic_ep_max_dp_size enable_auto_tool_choice enable_batch_sharded_sampling
+    enable_chunked_prefill enable_cumem_allocator enable_dbo enable_elastic_ep enable_ep_weight_filter
+    enable_eplb enable_expert_parallel enable_fault_tolerance enable_flash_late_interaction
+    enable_flashinfer_autotune enable_force_include_usage enable_hc_sp enable_layerwise_nvtx_tracing
+    enable_logging_iteration_details enable_lora enable_mamba_cache_stochastic_rounding
+    enable_mamba_shared_prefix_checkpoint enable_mfu_metrics enable_mixed_moe_lora_format
+    enable_mm_processor_stats enable_moe_shared_loras enable_nccl_comm_suspend enable_per_request_metrics
+    enable_prefix_caching enable_prompt_tokens_details enable_request_id_headers enable_return_routed_experts
+    enable_scale_out enable_server_load_tracking enable_shm_tensor_arena enable_sleep_mode
+    enable_tower_connector_lora enable_trace_replay enforce_eager exclude_tools_when_tool_choice_none
+    expert_placement_strategy fingerprint_mode fingerprint_value fully_sharded_loras gdn_prefill_backend
+    gpu_memory_utilization h11_max_header_count h11_max_incomplete_event_size health_s hf_overrides
+    ignore_patterns interleave_mm_strings jit_monitor_mode jit_monitor_verbose kda_decode_backend
+    kda_prefill_backend kv_cache_dtype kv_cache_dtype_skip_layers kv_cache_memory_bytes kv_cache_metrics
+    kv_cache_metrics_sample kv_offloading_size kv_sharing_fast_prefill language_model_only limit_mm_per_prompt
+    linear_backend load_format log_error_stack log_level logprobs_mode long_prefill_token_threshold
+    long_prefill_token_threshold_adaptive lora_dtype lora_target_modules mamba_backend mamba_block_size
+    mamba_cache_dtype mamba_cache_mode mamba_cache_philox_rounds mamba_ssm_cache_dtype mamba_ssu_algorithm
+    max_cpu_loras max_cudagraph_capture_size max_logprobs max_long_partial_prefills max_lora_cls_labels
+    max_lora_rank max_loras max_model_len max_num_active_seqs max_num_batched_tokens max_num_partial_prefills
+    max_num_queued_reqs max_num_queued_tokens max_num_scheduled_tokens max_num_seqs
+    max_parallel_loading_workers media_io_kwargs mm_device_do_normalize mm_encoder_attn_backend
+    mm_encoder_attn_dtype mm_encoder_fp8_scale_save_margin mm_encoder_only mm_encoder_tp_mode
+    mm_hasher_algorithm mm_ipc_gpu_memory_gb mm_processor_cache_gb mm_processor_cache_type mm_processor_kwargs
+    mm_shm_cache_max_object_size_mb mm_tensor_ipc model_impl moe_backend monokernel num_gpu_blocks_override
+    offload_backend offload_group_size offload_num_in_group offload_prefetch_step optimization_level
+    override_attention_dtype override_generation_config patience_s per_request_spec_decode_metrics
+    performance_mode pipeline_parallel_size placeholders prefill_context_parallel_size
+    prefill_schedule_interval prefix_cache_retention_interval prefix_caching_hash_algo prefix_match_unit
+    quantization raw_special_tokens reasoning_effort_map reasoning_parser renderer_num_workers
+    replayssm_buffer_len response_role retry_s return_sampling_mask return_tokens_as_token_ids runner
+    safetensors_load_strategy safetensors_prefetch_block_size safetensors_prefetch_num_threads
+    scheduler_reserve_full_isl scheduling_policy seed show_hidden_metrics_for_version shutdown_timeout
+    silence_max_s skip_mm_profiling skip_tokenizer_init sleep_mode_offload_cudagraph
+    sleep_preserve_parameter_names sparse_indexer_topk_backend spec_tokens specialize_active_lora
+    sse_keep_alive_interval stall_s stream_interval swa_bounded_replay tensor_parallel_size thinking
     tokenizer_mode tokens_only tool_call_parser tool_strict_level ubatch_size use_fp64_gumbel use_replayssm
     use_tqdm_on_load uvicorn_log_level video_pruning_method video_pruning_rate wait_s watermark
 """)
 """Numbers, switches, and choices among features of the engine."""
-_FREE_TEXT = frozenset({"placeholders"})
+_FREE_TEXT = frozenset({"placeholders", "thinking"})
 """Harmless arguments whose text may be anything."""
 _LOAD_FORMATS = frozenset({"auto", "safetensors", "hf", "mistral", "dummy", "gguf", "bitsandbytes", "fastsafetensors"})
 """Harmless values of `load_format`. Other values make vLLM read object stores or unpickle, or come from plugins."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from vlmtui.domain.generation import Cancelled, Failed, Finished
-from vlmtui.session.generation import Answer
+from vlmtui.session.generation import Answer, missing_answer
 from vlmtui.text import counted, one_line
 
 _NO_ANSWER = "the token limit ended its reasoning: /set max_tokens N, thinking_budget N or thinking off"
@@ -55,7 +55,10 @@ def answer_marks(answer: Answer) -> str:
             mark = "stopped by you"
         case Failed():
             mark = "incomplete" if answer.usage.completion_tokens else ""
-        case None | Finished():
+        case Finished():
+            error = missing_answer(answer)
+            mark = f"{error.message[0].lower()}{error.message[1:-1]}" if error is not None else ""
+        case None:
             mark = ""
         case _:
             assert_never(answer.outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -29,6 +30,7 @@ from vlmtui.domain.generation import (
     Usage,
     View,
     Vocabulary,
+    Waiting,
     usage_of,
 )
 from vlmtui.domain.sampling import Sampling
@@ -40,6 +42,7 @@ from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.dials import processor_arguments, structured_of, variables_of, with_arguments
 from vlmtui.session.structured import StructureCheck, check_structure
+from vlmtui.text import counted, one_line
 
 
 @dataclass(slots=True)
@@ -111,6 +114,10 @@ class Answer:
     used: Sampling | None = None
     """The sampling that the engine used, with all defaults filled in; None: not recorded."""
     thought: ThoughtMeter = field(default_factory=ThoughtMeter)
+    waiting: Waiting | None = None
+    """Set while a server takes no requests, before the answer begins."""
+    waiting_since_s: float = 0.0
+    """`time.monotonic()` when `waiting` came."""
     structure: StructureCheck | None = None
     """The check of the requested structure; None: none was requested, or the answer has not finished."""
     on_event: Callable[[], None] | None = field(default=None, compare=False, repr=False)
@@ -158,7 +165,10 @@ class Answer:
 
     def take(self, event: EngineEvent) -> None:
         """Process an event of this request."""
+        self.waiting = event if isinstance(event, Waiting) else None
         match event:
+            case Waiting():
+                self.waiting_since_s = time.monotonic()
             case PromptReady():
                 self.prompt, self.used = event, event.used
                 self.vocabulary.update(event.vocabulary)
@@ -173,6 +183,30 @@ class Answer:
                 self.outcome = event
         if self.on_event is not None:
             self.on_event()
+
+
+def waiting_line(answer: Answer) -> str:
+    """Return what an answer waits for at its server, and for how long: `… (429). Asks again in 7 s.`; empty if it does
+    not wait there. On one line."""
+    if answer.waiting is None:
+        return ""
+    left_s = max(0.0, answer.waiting_since_s + answer.waiting.seconds - time.monotonic())
+    return f"{one_line(answer.waiting.reason)} · asks again in {math.ceil(left_s)} s"
+
+
+def missing_answer(answer: Answer) -> VlmtuiError | None:
+    """Return the error for a finished answer that says nothing: it has no text, or nothing after its reasoning."""
+    if not isinstance(answer.outcome, Finished):
+        return None
+    is_empty, parts = not answer.text.strip(), answer.parts(answer.text)
+    if not is_empty and (parts.answer.strip() or not parts.thinking):
+        return None
+    message = "The answer has no text." if is_empty else "The answer has nothing after its reasoning."
+    is_cut = answer.outcome.finish_reason == "length"
+    tokens = counted(answer.usage.completion_tokens, "token")
+    detail = f"{tokens}; {'the token limit ended it' if is_cut else 'the model ended it'}"
+    hint = "Raise max_tokens, or limit its reasoning (thinking_budget, thinking off)." if is_cut else ""
+    return VlmtuiError(ErrorKind.NO_ANSWER, message, detail=detail, hint=hint)
 
 
 def tags_of(family: Family) -> ThinkingTags:
@@ -260,13 +294,16 @@ async def run_turn(
             yield event, answer
 
 
-async def whole_answer(engine: Engine, request: Request) -> Answer:
-    """Send a request with a new id, and return the answer when it has ended in any way."""
+async def whole_answer(
+    engine: Engine, request: Request, on_event: Callable[[Answer], None] = lambda answer: None
+) -> Answer:
+    """Send a request with a new id, and return the answer when it has ended in any way. `on_event`: called with the
+    answer after each event."""
     request = msgspec.structs.replace(request, request_id=new_request_id())
     answer = Answer(request.request_id)
     async with aclosing(run_turn(engine, request, answer)) as events:
         async for _ in events:
-            pass
+            on_event(answer)
     if answer.outcome is None:
         answer.take(broken_off(request.request_id))
     return answer

@@ -25,6 +25,7 @@ from vlmtui.domain.generation import (
     Request,
     Timings,
     Usage,
+    Waiting,
     usage_of,
 )
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -131,7 +132,7 @@ class TrackedRequest:
 
     def _recorded(self, event: EngineEvent) -> EngineEvent:
         event = self._counted(event)
-        if self.record is not None:
+        if self.record is not None and not isinstance(event, Waiting):
             self.record.append(event)
             self.changes += 1
             if self.changes % _MERGED_EVERY == 0:
@@ -154,6 +155,8 @@ class TrackedRequest:
                 return msgspec.structs.replace(event, usage=self._whole(event.usage), timings=timings)
             case Failed() | Cancelled():
                 self._has_ended = True
+            case Waiting():
+                pass
             case _:
                 assert_never(event)
         return event

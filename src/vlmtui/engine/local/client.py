@@ -29,6 +29,7 @@ from vlmtui.domain.generation import (
     Finished,
     PromptReady,
     Request,
+    Waiting,
 )
 from vlmtui.domain.metrics import MetricsSample
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -286,7 +287,7 @@ class WorkerClient:
 
     def _take(self, message: WorkerMessage) -> None:
         match message:
-            case PromptReady() | Delta() | Finished() | Failed() | Cancelled():
+            case Waiting() | PromptReady() | Delta() | Finished() | Failed() | Cancelled():
                 if inbox := self._inboxes.get(message.request_id):
                     inbox.put_nowait(message)
                 return

@@ -28,7 +28,7 @@ from vlmtui.session.batch.items import BadItem, BatchItem, Item, failed_at_line
 from vlmtui.session.batch.media_desk import MediaDesk
 from vlmtui.session.batch.results import MatchedItem
 from vlmtui.session.dials import with_variables
-from vlmtui.session.generation import Answer, PromptMode, make_request, request_for, whole_answer
+from vlmtui.session.generation import Answer, PromptMode, make_request, missing_answer, request_for, whole_answer
 
 _SPEED_ONLY = frozenset(
     {
@@ -245,6 +245,8 @@ class BatchEngine:
         known = self.info.engine_args.get("max_num_seqs")
         at_once = max(2 * known, min(4 * known, _AT_ONCE)) if isinstance(known, int) and known > 0 else _AT_ONCE
         self.at_once = at_once if most is None else min(at_once, most)
+        self.on_event: Callable[[Answer], None] = lambda answer: None
+        """Called with an answer after each of its events."""
         self._open = open_engine
         self._slots = asyncio.Semaphore(self.at_once)
         self._taking_all = asyncio.Lock()
@@ -261,11 +263,12 @@ class BatchEngine:
             is_suspect = interruptions >= _SUSPECT_AFTER
             async with self._alone() if is_suspect else self._slots:
                 engine = await self._started()
-                answer = await whole_answer(engine, request)
+                answer = await whole_answer(engine, request, self.on_event)
             match answer.outcome:
                 case Finished():
                     self._starts_without_answer = 0
-                    return answer, None
+                    missing = missing_answer(answer)
+                    return answer, None if missing is None else Failure.of(missing)
                 case Failed(failure=failure) if failure.kind not in _LOST:
                     failures += 1
                     if failure.kind not in _PASSING or failures > _RETRIES:

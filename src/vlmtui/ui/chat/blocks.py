@@ -22,7 +22,7 @@ from vlmtui.inspection.thinking import ThinkingParts
 from vlmtui.session.answer_line import answer_marks, seconds
 from vlmtui.session.draft import token_text
 from vlmtui.session.exchange import Exchange, Siblings
-from vlmtui.session.generation import Answer
+from vlmtui.session.generation import Answer, waiting_line
 from vlmtui.store.records import TurnId
 from vlmtui.text import counted, one_line, visible
 from vlmtui.ui.chat.attachments import GUTTER, THUMBNAIL_WIDTH
@@ -359,6 +359,8 @@ def failure_note(app: App[Any], answer: Answer) -> Content:
 def waiting_text(answer: Answer, seconds: float) -> str:
     """Return the reason for waiting and its duration, before the first token: `processing 1,234 prompt tokens · 3
     s`."""
+    if waiting := waiting_line(answer):
+        return waiting
     if seconds < 1:
         return "…"
     if answer.prompt is None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import random
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
@@ -25,7 +27,6 @@ from vlmtui.domain.conversation import (
 )
 from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
 from vlmtui.domain.generation import (
-    Candidate,
     Delta,
     EngineEvent,
     Finished,
@@ -35,13 +36,14 @@ from vlmtui.domain.generation import (
     RenderRequest,
     Request,
     Timings,
-    TokenLogprob,
     Usage,
+    Waiting,
 )
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.text import is_number, one_line
+from vlmtui.text import one_line
 from vlmtui.worker.backends.contract import DELTA_S, LoadStep, Report
+from vlmtui.worker.backends.remote.answer_stream import AnswerReader, StreamedPart
 from vlmtui.worker.backends.remote.bodies import (
     AnswerText,
     MediaPart,
@@ -55,127 +57,16 @@ from vlmtui.worker.backends.remote.bodies import (
 )
 from vlmtui.worker.backends.remote.http_api import (
     NOT_NOW,
+    RATE_LIMITED,
     ConnectionBroken,
     ServerApi,
     ServerError,
     Unanswered,
     endless,
 )
-from vlmtui.worker.backends.remote.options import server_options
+from vlmtui.worker.backends.remote.options import ServerOptions, server_options
 from vlmtui.worker.backends.remote.probe import CHAT, GENERATE, ServedModel, ServerFacts, ask_for_metrics, wait_for
 from vlmtui.worker.hf.template_variables import read_variables
-
-_TOKEN = "token_id:"
-_COUNT_MAX = 10**9
-
-
-class StreamedPart(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of one event in an answer's stream."""
-
-    id: str = ""
-    """The server's id of the request."""
-    text: str = ""
-    token_ids: tuple[int, ...] = ()
-    logprobs: tuple[TokenLogprob, ...] = ()
-    finish: str | None = None
-    """The finish reason: `stop`, `length`, or another for an incomplete answer."""
-    stop: str | int | None = None
-    """The stop string, or the id of the stop token."""
-    prompt_ids: tuple[int, ...] | None = None
-    """The prompt's token ids, if the server reports them; in one event of the stream."""
-    prompt_text: str | None = None
-    """The text that the server's chat template rendered, with one placeholder for each attachment."""
-    placeholders: object = None
-    """vLLM's field `mm_placeholders`, for `reported_spans`."""
-    usage: Usage | None = None
-    """Token counts; in one of the last events."""
-    queued_s: float | None = None
-    """Seconds in the server's queue, if it reports them; in one of the last events."""
-
-
-def part_of(event: dict[str, Any]) -> StreamedPart:
-    """Read an event. A field of an unexpected type counts as missing, since the server may not be vLLM."""
-    choices = event.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-    found = choice.get("delta")
-    delta = found if isinstance(found, dict) else {}
-    text = delta.get("content", choice.get("text"))
-    prompt_text = event.get("prompt_text")
-    finish, stop = choice.get("finish_reason"), choice.get("stop_reason")
-    number = event.get("id", event.get("request_id"))
-    return StreamedPart(
-        id=number if isinstance(number, str) else "",
-        text=text if isinstance(text, str) else "",
-        token_ids=_ids(choice.get("token_ids")) or (),
-        logprobs=tuple(_logprobs(choice.get("logprobs"))),
-        finish=finish if isinstance(finish, str) else None,
-        stop=stop if isinstance(stop, str | int) else None,
-        prompt_ids=_ids(event.get("prompt_token_ids", choice.get("prompt_token_ids"))),
-        prompt_text=prompt_text if isinstance(prompt_text, str) else None,
-        placeholders=event.get("mm_placeholders"),
-        usage=_usage(event.get("usage")),
-        queued_s=_queued(event.get("metrics")),
-    )
-
-
-def unfinished(reason: str | None, shown: str) -> VlmtuiError:
-    """Return the error for an answer that ended without the finish reason `stop` or `length`."""
-    if reason == "abort":
-        message = f"{shown} gave this answer up, though the connection holds."
-        hint = "One of its engines may have died. Send the message again."
-    elif reason:
-        message, hint = f"{shown} ended the answer for a reason unknown here.", "Send the message again."
-    else:
-        message = f"{shown} ended the stream in the middle of the answer."
-        hint = "What came is kept. Send the message again."
-    return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=f"finish reason: {reason}", hint=hint)
-
-
-def _usage(found: object) -> Usage | None:
-    if not isinstance(found, dict):
-        return None
-    details = found.get("prompt_tokens_details")
-    return Usage(
-        prompt_tokens=_count(found, "prompt_tokens"),
-        completion_tokens=_count(found, "completion_tokens"),
-        cached_tokens=_count(details, "cached_tokens") if isinstance(details, dict) else 0,
-    )
-
-
-def _count(found: dict[str, Any], name: str) -> int:
-    value = found.get(name)
-    return value if isinstance(value, int) and 0 <= value < _COUNT_MAX else 0
-
-
-def _queued(found: object) -> float | None:
-    value = found.get("queue_time_ms") if isinstance(found, dict) else None
-    return value / 1000 if isinstance(value, int | float) and 0 <= value < _COUNT_MAX else None
-
-
-def _ids(found: object) -> tuple[int, ...] | None:
-    return tuple(found) if isinstance(found, list) and all(isinstance(one, int) for one in found) else None
-
-
-def _logprobs(found: object) -> Iterator[TokenLogprob]:
-    """Yield the log-probabilities. A token's id is in its text, `token_id:338`, as the request asks for, or in a field
-    `token_id`."""
-    listed = found.get("content") if isinstance(found, dict) else None
-    for one in listed if isinstance(listed, list) else ():
-        own, top = _candidate(one), one.get("top_logprobs") if isinstance(one, dict) else None
-        if own is not None:
-            others = tuple(filter(None, map(_candidate, top if isinstance(top, list) else ())))
-            yield TokenLogprob(token_id=own.token_id, logprob=own.logprob, top=others)
-
-
-def _candidate(found: object) -> Candidate | None:
-    match found:
-        case {"token_id": int(token_id), "logprob": float(value) | int(value)}:
-            return Candidate(token_id=token_id, logprob=float(value))
-        case {"token": str(token), "logprob": float(value) | int(value)} if token.startswith(_TOKEN):
-            number = token.removeprefix(_TOKEN)
-            return Candidate(token_id=int(number), logprob=float(value)) if is_number(number) else None
-        case _:
-            return None
 
 
 class PartBuffer:
@@ -354,6 +245,9 @@ _UNKNOWN_FAMILY = (
     "Its model's family is unknown: name it (--model FAMILY; in config.toml family of [engines.NAME]), or write the "
     "raw prompt yourself."
 )
+_DOUBLINGS = 6
+"""The most repetitions of a request to a server that limits the rate and does not say for how long. The pause
+doubles."""
 _TEXT_MAX = 32_000_000
 """The most characters of an answer."""
 
@@ -375,7 +269,7 @@ async def connect_to_server(spec: LoadSpec, report: Report) -> RemoteEngine:
         model = facts.model(options.model)
         texts = TokenTexts(api, model.id)
         placeholders = await Placeholders.of(options.placeholders, texts if facts.tokenizes else None)
-        engine = RemoteEngine(api, facts, model, spec, texts, placeholders, dict(options.limit_mm_per_prompt))
+        engine = RemoteEngine(api, facts, model, spec, texts, placeholders, options)
         stack.pop_all()
     return engine
 
@@ -391,7 +285,7 @@ class RemoteEngine:
         spec: LoadSpec,
         texts: TokenTexts,
         placeholders: Placeholders,
-        limits: dict[Modality, int],
+        options: ServerOptions,
     ) -> None:
         self._api = api
         self._facts = facts
@@ -400,6 +294,7 @@ class RemoteEngine:
         self._bodies = RequestBodies(model.id, texts, facts)
         self._placeholders = placeholders
         self._frames = FrameLimit(api, model.id)
+        self._tags = options.thinking
         self.info = EngineInfo(
             spec=spec,
             architecture="",
@@ -409,7 +304,7 @@ class RemoteEngine:
             dtype="",
             max_model_len=model.max_model_len or _UNKNOWN_LENGTH,
             has_chat_template=True,
-            limits=_limits(facts, limits),
+            limits=_limits(facts, dict(options.limit_mm_per_prompt)),
             load_s=0.0,
             engine_args=spec.engine_args,
             chat_template=facts.chat_template,
@@ -443,7 +338,8 @@ class RemoteEngine:
             return
         assert isinstance(request, GenerateRequest), "it has not the capability `scores`"
         is_prompt_told = has_begun = False
-        for attempt in range(len(self._api.back_off_s) + 1):
+        waited_s = 0.0
+        for attempt in itertools.count():
             path, body, written = await self._bodies.of(request, media, request.logprobs)
             try:
                 async with aclosing(self._answer(request, path, body, written)) as events:
@@ -458,8 +354,15 @@ class RemoteEngine:
                 self._bodies.remember(media)
                 return
             except VlmtuiError as error:
-                if has_begun or attempt == len(self._api.back_off_s) or not await self._passes(error, media, attempt):
+                pause_s = None if has_begun else self._pause_s(error, media, attempt, waited_s)
+                if pause_s is None:
                     raise
+                if pause_s:
+                    yield Waiting(
+                        request_id=request.request_id, seconds=pause_s, reason=f"{error.message} {error.detail}"
+                    )
+                await asyncio.sleep(pause_s)
+                waited_s += pause_s
 
     async def _as_written(self, request: Request, media: Sequence[MediaPart]) -> Request:
         """Return the request with a raw prompt instead of messages that only the model's own chat template can write,
@@ -475,43 +378,52 @@ class RemoteEngine:
             if error.code != 400:
                 raise
             raise _unwritten(error.detail) from error
-        text = part_of(found).prompt_text if isinstance(found, dict) else None
+        text = AnswerReader().read(found).prompt_text if isinstance(found, dict) else None
         if text is None:
             raise _unwritten()
         return msgspec.structs.replace(request, prompt=RawPrompt(text=text, attachments=prompt.attachments))
 
-    async def _passes(self, error: VlmtuiError, media: Sequence[MediaPart], attempt: int) -> bool:
-        """Return True if it makes sense to send the same request again. Waits first, if the server was overloaded or
-        the connection broke."""
+    def _pause_s(self, error: VlmtuiError, media: Sequence[MediaPart], attempt: int, waited_s: float) -> float | None:
+        """Return the seconds after which the same request is sent again; None: not at all. `attempt`: from 0.
+        `waited_s`: the seconds waited so far."""
+        pauses, is_last = self._api.back_off_s, attempt >= len(self._api.back_off_s)
         if isinstance(error, ServerError):
             # If vLLM rejects a request after it has processed the media, its front end wrongly assumes that the engine
             # core has them, and the next request with the same media fails once.
-            if self._bodies.missed(error) or (error.code == 500 and media and not attempt):
-                return True
-            if self._bodies.tells_less(error):
-                return True
+            if not is_last and (self._bodies.missed(error) or (error.code == 500 and media and not attempt)):
+                return 0.0
+            if not is_last and self._bodies.tells_less(error):
+                return 0.0
+            if error.code in (*RATE_LIMITED, *NOT_NOW) and error.retry_after_s is not None:
+                # Not all waiting requests come back at the same moment.
+                pause_s = max(error.retry_after_s, *pauses[:1], 0.0) * random.uniform(1, 1.1)
+                return pause_s if waited_s + pause_s <= self._api.patience_s else None
+            if error.code in RATE_LIMITED and attempt < _DOUBLINGS:
+                return float(2**attempt * max((*pauses[:1], 0.0)))
             if error.code not in NOT_NOW:
-                return False
+                return None
         elif not isinstance(error, ConnectionBroken):
-            return False
-        await asyncio.sleep(self._api.back_off_s[attempt])
-        return True
+            return None
+        return None if is_last else pauses[attempt]
 
     async def _answer(
         self, request: GenerateRequest, path: str, body: dict[str, Any], written: Sequence[int] | None
     ) -> AsyncGenerator[EngineEvent, None]:
         buffer: PartBuffer | None = None
+        reader, earlier = AnswerReader(self._tags), set[str]()
         usage, queued_s, number = Usage(), None, ""
         last, reason, sent_at, length = StreamedPart(), StreamedPart(), 0.0, 0
         try:
             async with aclosing(self._api.events(path, body)) as events:
                 async for event in events:
-                    part = part_of(event)
-                    number = number or part.id
-                    if part.id not in ("", number):
+                    part = reader.read(event)
+                    if part.id in earlier:
                         message = f"{self._api.shown} sent parts of another answer within this one."
                         hint = "Is a proxy in between that mixes them up?"
                         raise VlmtuiError(ErrorKind.PROTOCOL, message, hint=hint)
+                    if part.id and part.id != number:  # some servers give each event an id of its own
+                        earlier |= {number} if number else set()
+                        number = part.id
                     if part.finish is not None:
                         reason = part
                     usage = part.usage or usage
@@ -543,8 +455,7 @@ class RemoteEngine:
             raise
         if buffer:
             yield await buffer.flush()
-        if reason.finish not in ("stop", "length"):
-            raise unfinished(reason.finish, self._api.shown)
+        reader.check_end(reason.finish, self._api.shown)
         if buffer is None:
             yield await self._prompt_ready(request, StreamedPart(), None)
         yield _finished(request, reason, await self._stop_text(reason, last), usage, queued_s)
@@ -599,13 +510,13 @@ class RemoteEngine:
             found = await self._api.post(f"{CHAT}/render", body)
             match found:
                 case {"token_ids": ids, "features": {"mm_placeholders": places}}:
-                    part = part_of({"prompt_token_ids": ids, "mm_placeholders": places})
+                    part = AnswerReader().read({"prompt_token_ids": ids, "mm_placeholders": places})
                     return await self._prompt_ready(request, part, None)
         if not isinstance(prompt, RawPrompt) or (media and not self._facts.takes_ids):
             body = {"model": self._model, "return_token_strs": False, **self._bodies.chat(request, media, whole=True)}
             found = await self._api.post("/tokenize", body)
             ids = found.get("tokens") if isinstance(found, dict) else None
-            part = part_of({"prompt_token_ids": ids})
+            part = AnswerReader().read({"prompt_token_ids": ids})
             plain = await self._bodies.written(prompt) if media else None
             return await self._prompt_ready(request, part, plain)
         _, body, written = await self._bodies.of(request, media)
@@ -613,7 +524,7 @@ class RemoteEngine:
             return await self._prompt_ready(request, StreamedPart(prompt_ids=tuple(written or ())), None)
         body |= {"stream": False, "sampling_params": {"max_tokens": 1}}
         body.pop("stream_options", None)
-        part = part_of(await self._api.post(GENERATE, body))
+        part = AnswerReader().read(await self._api.post(GENERATE, body))
         return await self._prompt_ready(request, part, written)
 
     async def _stop_text(self, reason: StreamedPart, last: StreamedPart) -> str | None:

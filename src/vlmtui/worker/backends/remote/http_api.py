@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
+import html
 import json
+import math
 import os
 import re
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ import httpx2
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.protocol.endpoint import peer_uid, require_owner
 from vlmtui.text import one_line
+from vlmtui.worker.backends.remote.answer_stream import valid_text
 from vlmtui.worker.backends.remote.options import ServerOptions, server_address
 from vlmtui.worker.hf.failures import FailureRule, classify
 
@@ -55,8 +60,15 @@ def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
 
 
 _TEXT_MAX = 400
+_PAGE_MAX = 20_000
+"""The most bytes of a response in which its words are looked for."""
+_SHOWN_ERRORS = 8
+_DEPTH_MAX = 6
 NOT_NOW = (502, 503, 504)
 """The status codes of a server that loads a model, or of a proxy that cannot reach it at the moment."""
+RATE_LIMITED = (429, 529)
+"""The status codes of a server that limits how many requests it takes in a time."""
+_LATER = "Send the message again later."
 _AGAIN = "Send the message again."
 _NO_KEY = (
     "Name the variable that holds it: --key-env NAME, or in config.toml: [engines.NAME] api_key_env (or api_key_file)."
@@ -82,6 +94,8 @@ class ServerError(VlmtuiError):
     def __init__(self, kind: ErrorKind, message: str, code: int, *, detail: str = "", hint: str = "") -> None:
         super().__init__(kind, message, detail=detail, hint=hint)
         self.code = code
+        self.retry_after_s: float | None = None
+        """The seconds after which the server may be asked again; None: it did not say."""
 
 
 _SMALLER = (
@@ -154,10 +168,10 @@ _KNOWN = tuple(
 """The errors of servers, by status and text. The text of other errors is shown unchanged."""
 
 
-def refusal(code: int, body: bytes, content_type: str, *, shown: str, has_key: bool) -> ServerError:
+def refusal(response: httpx2.Response, body: bytes, *, shown: str, has_key: bool) -> ServerError:
     """Return the error for an unexpected response. `shown`: the server's address. `has_key`: the request had a key or
     another header from the settings."""
-    text = _message_of(body)
+    code, text = response.status_code, _message_of(body)
     if code in (401, 403):
         message = f"{shown} refused this key ({code})." if has_key else f"{shown} wants a key ({code}); none was sent."
         hint = _WRONG_KEY if has_key else _NO_KEY
@@ -166,11 +180,17 @@ def refusal(code: int, body: bytes, content_type: str, *, shown: str, has_key: b
         hint = "Give the address where it really is."
         message = f"{shown} sends requests to another address ({code}), which is not followed: the key would go along."
         return ServerError(ErrorKind.PROTOCOL, message, code, hint=hint)
-    if code != 413 and ("html" in content_type or body.lstrip()[:1] == b"<"):  # 413 is a proxy's, as a page
+    is_page = "html" in response.headers.get("content-type", "") or body.lstrip()[:1] == b"<"
+    if is_page and code not in (413, *RATE_LIMITED):  # a proxy's, as a page
         hint = "Is the address that of vLLM, and is a proxy in between?"
         message = f"{shown} answered with a web page ({code}), not as a model server."
-        return ServerError(ErrorKind.PROTOCOL, message, code, detail=text, hint=hint)
-    return _meaning(text, code, shown)
+        found = ServerError(ErrorKind.PROTOCOL, message, code, detail=text, hint=hint)
+    else:
+        found = _meaning(text or response.reason_phrase, code, shown)
+    found.retry_after_s = retry_after_s(response.headers)
+    if found.retry_after_s is not None and code in (*RATE_LIMITED, *NOT_NOW):
+        found.hint = f"It may be asked again in {found.retry_after_s:,.0f} s. {found.hint}"
+    return found
 
 
 def broken(error: httpx2.HTTPError | ssl.SSLError, *, shown: str, is_answering: bool) -> VlmtuiError:
@@ -210,38 +230,90 @@ def endless(shown: str) -> VlmtuiError:
     return VlmtuiError(ErrorKind.PROTOCOL, message, hint="Is it a model server?")
 
 
-def _meaning(text: str, code: int, shown: str) -> ServerError:
-    if (known := classify(f"{code} {text}", _KNOWN, detail=text[:_TEXT_MAX])) is not None:
-        return ServerError(known.kind, known.message, code, detail=known.detail, hint=known.hint)
-    kind = ErrorKind.BAD_INPUT if 400 <= code < 500 else ErrorKind.INTERNAL
+def _meaning(text: str, code: int | None, shown: str, *, is_answering: bool = False) -> ServerError:
+    """Return the error for a server's words. `code`: the HTTP status; None: it told none. `is_answering`: True if part
+    of an answer has arrived."""
+    status, told = code or 500, f" ({code})" if code else ""
     said = one_line(text)[:_TEXT_MAX] or "(nothing)"
-    message = f"{shown} refused the request ({code})."
-    return ServerError(kind, message, code, detail=said, hint="Its own words are above.")
+    if (known := classify(f"{status} {text}", _KNOWN, detail=said)) is not None:
+        return ServerError(known.kind, known.message, status, detail=known.detail, hint=known.hint)
+    kind = ErrorKind.BAD_INPUT if 400 <= status < 500 else ErrorKind.INTERNAL
+    if is_answering:
+        message, hint = f"{shown} ended the answer with an error{told}.", "What came is kept. Its own words are above."
+    elif status in RATE_LIMITED:
+        kind, message, hint = ErrorKind.ENGINE_BUSY, f"{shown} takes no more requests now{told}.", _LATER
+    else:
+        message, hint = f"{shown} refused the request{told}.", "Its own words are above."
+    return ServerError(kind, message, status, detail=said, hint=hint)
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds after which a server may be asked again, by its headers; None if they do not say.
+
+    Reads `Retry-After` (seconds or an HTTP date), `Retry-After-Ms`, and the headers of rate limits, whose names hold
+    `ratelimit-reset`: seconds, a duration such as `6m0.5s`, or seconds or milliseconds since 1970. The soonest
+    counts."""
+    try:
+        now = parsedate_to_datetime(headers["date"]).timestamp()
+    except (KeyError, ValueError):
+        now = time.time()
+    found = []
+    for name, value in headers.items():
+        if name.lower() == "retry-after-ms":
+            found.append(_seconds(value, 0.0) / 1000)
+        elif name.lower() == "retry-after" or "ratelimit-reset" in name.lower():
+            found.append(_seconds(value, now))
+    return min((seconds for seconds in found if math.isfinite(seconds)), default=None)
+
+
+def _seconds(value: str, now: float) -> float:
+    """Return the seconds that a header names, at least 0; NaN if it is no time. `now`: the server's time."""
+    with suppress(ValueError):
+        number = float(value)
+        number = number / 1000 if number > 1e12 else number
+        return max(0.0, number - now if number > 1e9 else number)
+    with suppress(ValueError):
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now)
+    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    if not re.fullmatch(r"\s*(?:\d{1,9}(?:\.\d{1,9})?(?:ms|s|m|h|d))+\s*", value):
+        return math.nan
+    return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)(ms|s|m|h|d)", value))
 
 
 def _message_of(body: bytes) -> str:
+    """Return the words in a response: of JSON the error's text, of a web page its title, or else all of it."""
+    text = body[:_PAGE_MAX].decode("utf-8", "replace")
+    if (title := re.search(r"<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)) is not None:
+        return html.unescape(title[1]).strip()[:_TEXT_MAX]
     try:
-        decoded = json.loads(body)
+        return text_of(json.loads(body)) if body else ""
     except (ValueError, RecursionError):
-        return body[:_TEXT_MAX].decode("utf-8", "replace")
-    said = _text_of(decoded.get("error", decoded.get("detail", decoded)) if isinstance(decoded, dict) else decoded)
-    return said.encode(errors="replace").decode()  # half of a surrogate pair cannot be encoded
+        return text[:_TEXT_MAX]
 
 
-def _text_of(error: object) -> str:
-    """Return the text of a server's error: a string, or an object with `message`, `detail` or `msg`, or a list of
-    these; any other value as JSON."""
+_WORDS = ("error", "errors", "message", "detail", "details", "msg", "reason", "description", "title")
+"""The fields of an error that hold its text; the first with a text counts."""
+
+
+def text_of(error: object) -> str:
+    """Return the text of a server's error, of any shape; without any text, its JSON."""
+    return valid_text(_words_of(error, 0) or json.dumps(error))[:_TEXT_MAX]
+
+
+def _words_of(error: object, depth: int) -> str:
+    if isinstance(error, str) or depth > _DEPTH_MAX:
+        return error if isinstance(error, str) else ""
+    if isinstance(error, list):
+        return "; ".join(filter(None, (_words_of(one, depth + 1) for one in error[:_SHOWN_ERRORS])))
+    if not isinstance(error, dict):
+        return ""
+    words = next(filter(None, (_words_of(error.get(name), depth + 1) for name in _WORDS)), "")
     match error:
-        case str():
-            return error
-        case {"message": str(text)}:
-            return text
-        case {"detail": inner} | {"msg": inner}:
-            return _text_of(inner)
-        case [first, *_]:
-            return _text_of(first)
-        case _:
-            return json.dumps(error)[:_TEXT_MAX]
+        case {"loc": [*place]} if words:  # FastAPI: the field of the request that is wrong
+            return f"{'.'.join(map(str, place))}: {words}"
+        case {"metadata": {"raw": str(raw)}}:  # OpenRouter: the words of the server behind it
+            return f"{words}: {raw}"
+    return words
 
 
 _BODY_MAX = 64_000_000
@@ -258,6 +330,10 @@ _SECRET_MIN = 6
 """Shorter keys are not hidden in answers, because they may be ordinary words."""
 _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 DONE = "[DONE]"
+StreamEvent = tuple[str, str]
+"""The name of a stream's event (mostly empty) and its data."""
+_FIELDS = (b"", b"data", b"event", b"id", b"retry", b"error")
+"""The fields of an event in a stream; a comment has no name."""
 _BROKEN = (httpx2.HTTPError, ssl.SSLError)
 """Exceptions of a failed connection. TLS alerts after the handshake are raised as a bare SSLError."""
 
@@ -276,7 +352,7 @@ class ServerApi:
         self._base = address.base
         self._options = options
         self.stall_s, self.deaf_max_s = options.stall_s, options.deaf_max_s
-        self.retry_s, self.back_off_s = options.retry_s, options.back_off_s
+        self.retry_s, self.back_off_s, self.patience_s = options.retry_s, options.back_off_s, options.patience_s
         verify: ssl.SSLContext | bool = True
         if options.ca or options.client_cert:
             verify = _context(options)
@@ -322,9 +398,9 @@ class ServerApi:
 
     async def text(self, path: str) -> str:
         """Return the body of a GET as text. Raises VlmtuiError."""
-        code, content, kind = await self._answered("GET", path, None, _STATUS_S)
-        if code != 200:
-            raise self._refusal(code, content, kind)
+        response, content = await self._answered("GET", path, None, _STATUS_S)
+        if response.status_code != 200:
+            raise self._refusal(response, content)
         return content.decode("utf-8", "replace")
 
     async def post(self, path: str, body: object, *, seconds: float = _ANSWER_S) -> Any:
@@ -333,8 +409,8 @@ class ServerApi:
 
     async def status(self, path: str, body: object | None = None, *, seconds: float = _STATUS_S) -> tuple[int, bytes]:
         """Return the status and body of any response. Raises VlmtuiError if there is none."""
-        code, content, _ = await self._answered("GET" if body is None else "POST", path, body, seconds)
-        return code, content
+        response, content = await self._answered("GET" if body is None else "POST", path, body, seconds)
+        return response.status_code, content
 
     async def events(self, path: str, body: object) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the events of a stream, up to `[DONE]` or its end. Raises VlmtuiError for another status than 200, an
@@ -342,31 +418,27 @@ class ServerApi:
         is_answering = False
         try:
             async with aclosing(self._heard(self._texts(path, body))) as texts:
-                async for text in texts:
-                    if text == DONE:
+                async for name, text in texts:
+                    if text.strip() == DONE:
                         return
-                    event = _event(text, self.shown)
-                    if "error" in event:
-                        error = event["error"]
-                        code = error.get("code") if isinstance(error, dict) else None
-                        raise _meaning(_text_of(error), code if isinstance(code, int) else 500, self.shown)
-                    is_answering = True
+                    event = _event(text, name, self.shown)
+                    if (error := _error_in(event, name)) is not None:
+                        raise _meaning(text_of(error), _code_of(error), self.shown, is_answering=is_answering)
+                    is_answering = is_answering or bool(event)
                     yield event
         except _BROKEN as broken_off:
             raise self._broken(broken_off, is_answering=is_answering) from broken_off
 
-    async def _texts(self, path: str, body: object) -> AsyncGenerator[str, None]:
-        """Yield the data of each event of a stream. Raises VlmtuiError for another status than 200."""
+    async def _texts(self, path: str, body: object) -> AsyncGenerator[StreamEvent, None]:
+        """Yield the events of a stream. Raises VlmtuiError for another status than 200, or a web page."""
         async with self._client.stream("POST", self._base + path, json=body) as response:
-            kind = response.headers.get("content-type", "")
-            if response.status_code != 200 or "event-stream" not in kind:
-                content = await self._content(response)
-                raise self._refusal(response.status_code, content, kind)
+            if response.status_code != 200 or "html" in response.headers.get("content-type", ""):
+                raise self._refusal(response, await self._content(response))
             async with aclosing(self._data_of(response)) as texts:
                 async for text in texts:
                     yield text
 
-    async def _heard(self, texts: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+    async def _heard(self, texts: AsyncGenerator[StreamEvent, None]) -> AsyncGenerator[StreamEvent, None]:
         """Pass on the data of each event. While none arrives, check the server's health every `stall_s` seconds."""
         since = time.monotonic()
         next_text = asyncio.ensure_future(anext(texts, None))
@@ -415,23 +487,24 @@ class ServerApi:
             raise VlmtuiError(ErrorKind.NO_NETWORK, message, hint=hint)
 
     async def _json(self, method: str, path: str, body: object | None, seconds: float = _ANSWER_S) -> Any:
-        code, content, kind = await self._answered(method, path, body, seconds)
-        if code != 200:
-            raise self._refusal(code, content, kind)
+        response, content = await self._answered(method, path, body, seconds)
+        if response.status_code != 200:
+            raise self._refusal(response, content)
         try:
             return _decoded(content)
         except (ValueError, RecursionError) as error:
-            raise self._refusal(code, content, kind) from error
+            raise self._refusal(response, content) from error
 
-    async def _answered(self, method: str, path: str, body: object | None, seconds: float) -> tuple[int, bytes, str]:
-        """Return the status, the body and its content type. Raises VlmtuiError if there is no response."""
+    async def _answered(
+        self, method: str, path: str, body: object | None, seconds: float
+    ) -> tuple[httpx2.Response, bytes]:
+        """Return the response and its body. Raises VlmtuiError if there is no response."""
         try:
             async with (
                 asyncio.timeout(seconds),
                 self._client.stream(method, self._base + path, json=body) as response,
             ):
-                content = await self._content(response)
-                return response.status_code, content, response.headers.get("content-type", "")
+                return response, await self._content(response)
         except TimeoutError as error:
             hint = "It may hang, sleep or be busy. Look at its log."
             raise Unanswered(ErrorKind.NO_NETWORK, f"{self.shown} did not answer in time.", hint=hint) from error
@@ -447,23 +520,42 @@ class ServerApi:
                 raise endless(self.shown)
         return self._hide(bytes(found))
 
-    async def _data_of(self, response: httpx2.Response) -> AsyncGenerator[str, None]:
-        """Yield the data of each complete event. Raises VlmtuiError if an event or the whole stream is too long."""
-        data: list[str] = []
-        size = total = 0
+    async def _data_of(self, response: httpx2.Response) -> AsyncGenerator[StreamEvent, None]:
+        """Yield each event. It ends at an empty line, or if its data is complete at the next event's first line, or at
+        the end of the response; JSON lines may have no `data:`. So a plain JSON answer and JSON lines are events too.
+
+        Raises VlmtuiError if an event or the whole stream is too long, or the response has no event."""
+        is_stream = "event-stream" in response.headers.get("content-type", "")
+        name, data, size, total, is_empty = "", list[str](), 0, 0, True
         async for line in _lines(response.aiter_bytes(), self.shown):
-            if line.startswith(b"data:"):
+            field, _, value = line.partition(b":")
+            if line[:1] in (b"{", b"[") or (not is_stream and field not in _FIELDS):
+                field, value = b"data", line
+            if field in (b"data", b"event", b"error") and len(data) == 1 and _is_complete(data[0]):
+                yield name, data[0]
+                name, data, size, is_empty = "", [], 0, False
+            if field == b"event":
+                name = self._decoded(value)
+            elif field in (b"data", b"error"):  # older versions of llama.cpp send `error: {…}`
+                name = "error" if field == b"error" else name
                 size += len(line)
                 total += len(line)
                 if size > _EVENT_MAX or total > _STREAM_MAX:
                     raise endless(self.shown)
-                data.append(self._hide(line)[5:].decode("utf-8", "replace").removeprefix(" "))
-            elif not line and data:
-                yield "\n".join(data)
-                data, size = [], 0
+                data.append(self._decoded(value))
+            elif not line and data and (is_stream or _is_complete("\n".join(data))):
+                yield name, "\n".join(data)
+                name, data, size, is_empty = "", [], 0, False
+        if data and _is_complete(text := "\n".join(data)):
+            yield name, text
+        elif is_empty and not is_stream:
+            raise self._refusal(response, "\n".join(data).encode(errors="replace"))
 
-    def _refusal(self, code: int, content: bytes, kind: str) -> ServerError:
-        return refusal(code, content, kind, shown=self.shown, has_key=self._has_key)
+    def _decoded(self, value: bytes) -> str:
+        return self._hide(value).decode("utf-8", "replace").removeprefix(" ")
+
+    def _refusal(self, response: httpx2.Response, content: bytes) -> ServerError:
+        return refusal(response, content, shown=self.shown, has_key=self._has_key)
 
     def _broken(self, error: httpx2.HTTPError | ssl.SSLError, *, is_answering: bool = False) -> VlmtuiError:
         found = broken(error, shown=self.shown, is_answering=is_answering)
@@ -479,13 +571,21 @@ def _hiding(secrets: Sequence[bytes]) -> Callable[[bytes], bytes]:
 
 
 async def _lines(pieces: AsyncIterator[bytes], shown: str) -> AsyncGenerator[bytes, None]:
-    rest = b""
+    """Yield the lines of a stream, which end with LF, CR LF or CR; without a byte order mark."""
+    rest, mark = b"", codecs.BOM_UTF8
     async for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
+        rest += piece
+        if mark and len(rest) >= len(mark):
+            rest, mark = rest.removeprefix(mark), b""
+        lines = rest.splitlines(keepends=True)
+        # The end of a last line is not known yet: LF may follow CR.
+        rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
         for line in lines:
-            yield line.removesuffix(b"\r")
+            yield line.rstrip(b"\r\n")
         if len(rest) > _EVENT_MAX:
             raise endless(shown)
+    if rest:
+        yield rest.rstrip(b"\r")
 
 
 def _decoded(content: bytes) -> Any:
@@ -497,15 +597,60 @@ def _decoded(content: bytes) -> Any:
     return found
 
 
-def _event(text: str, shown: str) -> dict[str, Any]:
+def _is_complete(data: str) -> bool:
+    """Return True if an event's data is whole: JSON, or the end of the stream."""
     try:
-        event = _decoded(text.encode())
+        json.loads(data)
+    except RecursionError:
+        return True
+    except ValueError:
+        return data.strip() == DONE
+    return True
+
+
+def _event(text: str, name: str, shown: str) -> dict[str, Any]:
+    """Return the fields of an event; none for a sign of life (`event: ping`). Half a surrogate pair stays, since the
+    next event may have the other half. Raises VlmtuiError."""
+    try:
+        event = json.loads(text)
     except (ValueError, RecursionError) as error:
+        if name == "error":
+            return {"error": text}
+        if name not in ("", "message"):
+            return {}
         message = f"{shown} sent an event that is not JSON."
         raise VlmtuiError(ErrorKind.PROTOCOL, message, detail=text[:200], hint="Is it a model server?") from error
-    if not isinstance(event, dict):
-        raise VlmtuiError(ErrorKind.PROTOCOL, f"{shown} sent an event without fields.", detail=text[:200])
-    return event
+    if isinstance(event, list) and len(event) == 1:
+        event = event[0]
+    if isinstance(event, dict):
+        return event
+    if name == "error":
+        return {"error": event}
+    raise VlmtuiError(ErrorKind.PROTOCOL, f"{shown} sent an event without fields.", detail=text[:200])
+
+
+def _error_in(event: dict[str, Any], name: str) -> object:
+    """Return the error that an event is about, or None. `name`: the event's name. Some servers send empty fields of an
+    error in every event; others send an error's fields without a name around them."""
+    found = event.get("error")
+    if isinstance(found, dict) and not any(found.values()):
+        found = None
+    if found:
+        return found
+    is_error = "error" in (name, event.get("object"), event.get("type"))
+    is_bare = "choices" not in event and any(
+        isinstance(event.get(one), str | list) for one in ("message", "detail", "details")
+    )
+    return event if event and (is_error or is_bare) else None
+
+
+def _code_of(error: object) -> int | None:
+    """Return the HTTP status in an error's fields, or None."""
+    for name in ("code", "status", "status_code") if isinstance(error, dict) else ():
+        found = error.get(name) if isinstance(error, dict) else None
+        if str(found).isdecimal() and 400 <= int(str(found)[:9]) < 600:
+            return int(str(found)[:9])
+    return None
 
 
 def _context(options: ServerOptions) -> ssl.SSLContext:

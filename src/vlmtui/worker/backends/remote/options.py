@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from vlmtui.domain.conversation import Modality
+from vlmtui.domain.thinking import COMMON_TAGS, ThinkingTags
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.reading import opened
 from vlmtui.text import one_line
@@ -85,12 +86,16 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The most items of each modality in one prompt, which servers do not report."""
     placeholders: dict[Modality, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """The model family's placeholders for each modality; `{i}` stands for a number."""
+    thinking: ThinkingTags = COMMON_TAGS
+    """The model family's tags of reasoning, put around reasoning that the server sends in a field of its own."""
     wait_s: float = 600.0
     """Seconds to wait for a server that does not listen yet."""
     retry_s: float = 1.0
     """Seconds between two tries to connect while waiting."""
     back_off_s: tuple[float, ...] = (0.5, 2.0)
     """Seconds before each repetition of a request that failed before its answer began."""
+    patience_s: float = 300.0
+    """The most seconds that a request waits in all for a server that says when to ask again (`Retry-After`)."""
     health_s: float = 10.0
     """The time limit in seconds for the response of `/health`."""
     stall_s: float = 20.0

@@ -11,7 +11,7 @@ import msgspec
 
 from vlmtui.domain.metrics import EngineMetrics, parse_metrics
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.remote.http_api import NOT_NOW, NothingListens, ServerApi, ServerError
+from vlmtui.worker.backends.remote.http_api import NOT_NOW, RATE_LIMITED, NothingListens, ServerApi, ServerError
 
 CHAT = "/v1/chat/completions"
 GENERATE = "/inference/v1/generate"
@@ -127,11 +127,14 @@ async def wait_for(
             return await probe(api, named)
         except (NothingListens, ServerError) as error:
             waited = time.monotonic() - started
-            is_loading = isinstance(error, NothingListens) or error.code in NOT_NOW
-            if waited >= seconds or not is_loading:
+            is_passing = isinstance(error, NothingListens) or error.code in (*NOT_NOW, *RATE_LIMITED)
+            pause_s = api.retry_s
+            if isinstance(error, ServerError) and error.retry_after_s is not None:
+                pause_s = max(pause_s, error.retry_after_s)
+            if waited >= seconds or pause_s > max(seconds, api.retry_s) or not is_passing:
                 raise
             tell(waited)
-            await asyncio.sleep(api.retry_s)
+            await asyncio.sleep(pause_s)
 
 
 async def _listed(api: ServerApi, named: str | None) -> tuple[ServedModel, ...]:

@@ -257,7 +257,10 @@ def _reached(spec: LoadSpec, process: ServerProcess) -> LoadSpec:
     arguments: dict[str, object] = {"url": process.url, "model": spec.name, "wait_s": _ANY_TIME_S}
     registry = Registry.with_users(Paths.default().families)
     if spec.family is not None and spec.family in registry:
-        arguments["placeholders"] = placeholder_texts(registry[spec.family])
+        family = registry[spec.family]
+        arguments["placeholders"] = placeholder_texts(family)
+        if family.thinking is not None:
+            arguments["thinking"] = msgspec.to_builtins(family.thinking.tags)
     if process.key_file is not None:
         arguments["api_key_file"] = str(process.key_file)
     return msgspec.structs.replace(spec, engine_args=arguments)
