@@ -264,8 +264,9 @@ def _internal_error(error: Exception) -> int:
     note(f"vlmtui: internal error: {type(error).__name__}: {error}")
     try:
         log = Paths.default().logs / "cli.log"
-        log_to_file(log)
-    except (OSError, VlmtuiError):
+    except VlmtuiError:
+        return 1
+    if not log_to_file(log):
         return 1
     logging.getLogger(__name__).error("uncaught", exc_info=error)
     note(f"The traceback is in {log}; please report it.")

@@ -43,7 +43,7 @@ class PromptHistory:
             with os.fdopen(open_to_append(self._file), "w", encoding="utf-8") as file:
                 file.write(("\n" if self._is_open else "") + json.dumps(text) + "\n")
             self._is_open = False
-        except OSError:
+        except (VlmtuiError, OSError):
             return
 
     def older(self, current: str) -> str | None:

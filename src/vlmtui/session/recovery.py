@@ -205,7 +205,9 @@ async def _loaded(engine: Engine) -> bool:
 
 def _interrupted(store: Store) -> list[tuple[StoredTurn, str]]:
     """Mark unfinished answers of ended processes as interrupted. Return the newest answers that can be fetched, newest
-    first, each with its conversation's title."""
+    first, each with its conversation's title; none if the store can't be written."""
+    if store.database.is_read_only:
+        return []
     store.mark_interrupted()
     since = (time.time() - _ANSWERED_WITHIN_S) * 1000
     return [

@@ -9,12 +9,13 @@ import sqlite3
 import tarfile
 import tempfile
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.files import new_file
+from vlmtui.files import new_file, not_written
 from vlmtui.media.content_store import NAME, store_medium
 from vlmtui.paths import private_dir
 from vlmtui.reading import opened, shown_name, unreadable
@@ -79,8 +80,8 @@ def write_archive(data: Path, media: Path, target: Path) -> int:
     if not path.exists():
         raise bad_input("There are no conversations to back up yet.")
     with (
-        tempfile.TemporaryDirectory(prefix=".new-", dir=data) as temporary,
-        new_file(target.parent, target.name, durable=True) as new,
+        new_file(target.parent, target.name, durable=True) as new,  # the data folder may be read-only
+        tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as temporary,
     ):
         with tarfile.open(fileobj=new.file, mode="w") as archive:
             archive.add(copy_database(path, Path(temporary) / FILE), FILE)
@@ -100,13 +101,12 @@ def restore_archive(source: Path, data: Path, media: Path) -> RestoreResult:
     imported (`GenerationRecord.imported`), unless the backup is a daily backup of this folder. Raises VlmtuiError and
     replaces nothing if the backup is damaged, of another version, or has a foreign schema.
     """
-    private_dir(data)
-    try:
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=data) as temporary:
-            theirs = Path(temporary) / "theirs.db"
+    with _room(data) as temporary:
+        try:
+            theirs = temporary / "theirs.db"
             count, left_out = _extract(source, theirs, media)
             theirs.chmod(0o600)
-            fresh = new_database(Path(temporary) / FILE)
+            fresh = new_database(temporary / FILE)
             try:
                 if (fault := damage_of(theirs, name=shown_name(source))) is not None:
                     raise _damaged(source, fault)
@@ -118,8 +118,8 @@ def restore_archive(source: Path, data: Path, media: Path) -> RestoreResult:
             except (sqlite3.DatabaseError, ValueError) as error:
                 raise _damaged(source, str(error)) from error
             aside = replace_database(data, fresh, busy_s=_BUSY_S)
-    except (OSError, EOFError) as error:
-        raise unreadable(source, error) from error
+        except (OSError, EOFError) as error:
+            raise unreadable(source, error) from error
     return RestoreResult(count, tuple(left_out), aside)
 
 
@@ -127,21 +127,32 @@ def restore_newest(data: Path, media: Path) -> str:
     """Replace a damaged database with its newest good backup, or with an empty database if there is none. If only its
     indexes are damaged, rebuild them instead. Return a sentence for the user that says what was done. Raises
     VlmtuiError, also if the database is not damaged."""
+    with _room(data) as temporary:
+        try:
+            if rebuilt := prepare_database(data, media, busy_s=_BUSY_S, thorough=True):
+                return rebuilt
+        except StoreError as error:
+            damage = error.damage
+            if damage is None:
+                raise
+            if damage.backup is not None:
+                aside = restore_archive(damage.backup, data, media).set_aside
+                return f"Continuing with a backup. {damage.offer} The damaged file is {aside}."
+        else:
+            raise bad_input("The database is not damaged.", hint="To go back to a backup, name its file.")
+        aside = replace_database(data, new_database(temporary / FILE), busy_s=_BUSY_S)
+        return f"Continuing with an empty database, as there is no good backup. The damaged file is {aside}."
+
+
+@contextmanager
+def _room(data: Path) -> Iterator[Path]:
+    """Create a temporary folder in the data folder. Raises VlmtuiError if that is read-only."""
     try:
-        if rebuilt := prepare_database(data, media, busy_s=_BUSY_S, thorough=True):
-            return rebuilt
-    except StoreError as error:
-        damage = error.damage
-        if damage is None:
-            raise
-        if damage.backup is not None:
-            aside = restore_archive(damage.backup, data, media).set_aside
-            return f"Continuing with a backup. {damage.offer} The damaged file is {aside}."
-    else:
-        raise bad_input("The database is not damaged.", hint="To go back to a backup, name its file.")
-    with tempfile.TemporaryDirectory(prefix=".new-", dir=data) as temporary:
-        aside = replace_database(data, new_database(Path(temporary) / FILE), busy_s=_BUSY_S)
-    return f"Continuing with an empty database, as there is no good backup. The damaged file is {aside}."
+        temporary = tempfile.TemporaryDirectory(prefix=".new-", dir=private_dir(data))
+    except OSError as error:
+        raise not_written("the database", data, error) from error
+    with temporary as folder:
+        yield Path(folder)
 
 
 def copy_database(path: Path, target: Path) -> Path:

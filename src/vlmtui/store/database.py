@@ -6,7 +6,9 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -80,11 +82,12 @@ def _named(parts: frozenset[SchemaPart]) -> str:
 
 
 class ProcessLock:
-    """A lock file that a store holds while its process lives. `id` identifies the lock in the database."""
+    """A lock file that a store holds while its process lives. `id` identifies the lock in the database. A store that
+    only reads holds none."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = private_dir(folder)
-        self.id = ""
+    def __init__(self, folder: Path, *, to_read: bool = False) -> None:
+        self._folder = folder if to_read else private_dir(folder)
+        self.id = "none" if to_read else ""
         self._descriptor = -1
         while not self.id:
             self._start()
@@ -174,13 +177,56 @@ class _Connection(sqlite3.Connection):
 def open_connection(path: Path, *, busy_s: float = 0.25, exclusively: bool = False) -> sqlite3.Connection:
     """Open a connection in autocommit mode. Invalid UTF-8 is read as U+FFFD, so that one damaged byte costs one
     character. `busy_s`: seconds to wait for another process's lock. `exclusively`: lock out other processes; SQLite
-    then creates no `-shm` file."""
-    connection = sqlite3.connect(
-        path, timeout=busy_s, isolation_level=None, check_same_thread=False, factory=_Connection
-    )
+    then creates no `-shm` file. A file or folder that this process may not write is only read."""
+    connection = _to_read(path, busy_s) if is_read_only(path) else _connected(path, busy_s)
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     if exclusively:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    return connection
+
+
+def is_read_only(path: Path) -> bool:
+    """Return True if a database exists that this process may not write, or not the folder with its companion files: a
+    disk can be mounted to be read only, too."""
+    return path.exists() and not (os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK))
+
+
+def _connected(place: Path | str, busy_s: float = 0.25) -> sqlite3.Connection:
+    """Connect to a path or a URI."""
+    return sqlite3.connect(
+        place,
+        timeout=busy_s,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=_Connection,
+        uri=isinstance(place, str),
+    )
+
+
+def _to_read(path: Path, busy_s: float) -> sqlite3.Connection:
+    """Connect to a database that can't be written. Raises sqlite3.Error, or OSError if there is no room for a copy.
+
+    Without the file `-shm`, which could not be created, SQLite reads no `-wal`. If that is empty or missing, no process
+    has the database open, so it does not change (`immutable`). Otherwise, both are copied, and the copy is deleted as
+    soon as it is open."""
+    address = path.resolve().as_uri()
+    connection = _connected(f"{address}?mode=ro", busy_s)
+    try:
+        version_of(connection)
+    except sqlite3.OperationalError:
+        connection.close()
+    else:
+        return connection
+    log = path.resolve().with_name(f"{path.resolve().name}-wal")
+    if not log.exists() or not log.stat().st_size:
+        return _connected(f"{address}?immutable=1")
+    with tempfile.TemporaryDirectory(prefix="vlmtui-") as folder:
+        copy = Path(folder) / "copy.db"
+        shutil.copyfile(path, copy)
+        shutil.copyfile(log, f"{copy}-wal")
+        connection = _connected(copy)
+        connection.execute("PRAGMA query_only = ON")
+        version_of(connection)  # opens the log
     return connection
 
 
@@ -264,14 +310,23 @@ def explained(error: sqlite3.Error, path: Path) -> StoreError:
     elif code == sqlite3.SQLITE_FULL or name == "SQLITE_IOERR_SHMSIZE":
         kind, message = ErrorKind.DISK_FULL, f"The disk of the conversation database {path} is full."
         hint = "Free some space, then try again."
+    elif code == sqlite3.SQLITE_READONLY:
+        kind, message, hint = ErrorKind.BAD_INPUT, f"Can't save: the conversation database {path} {READ_ONLY}", WRITABLE
     elif code in _UNWRITABLE:
         kind, message = ErrorKind.BAD_INPUT, f"Can't use the conversation database {path}."
         hint = "Check its permissions and disk."
     return StoreError(kind, message, detail=f"{name}: {error}", hint=hint)
 
 
+READ_ONLY = "or its folder is read-only."
+WRITABLE = (
+    "Make its disk and folder writable, or start vlmtui with --data-dir and another folder. "
+    "Reading, searching, exporting and `vlmtui store backup` work."
+)
+
+
 class Database:
-    """An open database.
+    """An open database. If this process may not write it, `writing` raises StoreError.
 
     Args:
         path: the file.
@@ -290,8 +345,10 @@ class Database:
     ) -> None:
         self.path = path
         self._now = now
+        self.is_read_only = is_read_only(path)
         self.connection = open_connection(path, busy_s=busy_s, exclusively=exclusively)
-        set_up(self.connection)
+        if not self.is_read_only:
+            set_up(self.connection)
         self._file = file_identity(path)
         self._time: int | None = None
         """Time of the current transaction in milliseconds."""
@@ -302,6 +359,11 @@ class Database:
     def is_replaced(self) -> bool:
         """True if another process has replaced the file, so that anything written to it would be lost."""
         return file_identity(self.path) != self._file
+
+    @property
+    def is_stale(self) -> bool:
+        """True if the file must be opened again: it was replaced, or has become read-only, or writable."""
+        return self.is_replaced or self.is_read_only != is_read_only(self.path)
 
     @property
     def clock_ms(self) -> int:

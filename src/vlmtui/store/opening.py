@@ -18,8 +18,10 @@ from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.media.content_store import NAME, require_intact
 from vlmtui.paths import private_dir
 from vlmtui.store.database import (
+    READ_ONLY,
     SEARCHES,
     VERSION,
+    WRITABLE,
     Damage,
     StoreError,
     alone,
@@ -29,6 +31,7 @@ from vlmtui.store.database import (
     explained,
     file_identity,
     is_damage,
+    is_read_only,
     open_connection,
     schema_fault,
     set_up,
@@ -47,12 +50,18 @@ FaultKind = Literal["database", "missing media", "damaged media", "stray file"]
 
 def prepare_database(folder: Path, media: Path, *, busy_s: float, thorough: bool = False) -> str:
     """Make sure that `folder` has an intact database. Return a message about it for the user; usually empty. If only
-    its search indexes are damaged, rebuild them. `thorough`: check everything, however long it takes.
+    its search indexes are damaged, rebuild them. A database that can't be written is only checked. `thorough`: check
+    everything, however long it takes.
 
     Raises StoreError if it is damaged, and VlmtuiError if the folder is unusable, the disk is full, or the database is
     of another version.
     """
-    path = private_dir(folder) / FILE
+    if is_read_only(path := folder / FILE):
+        with explaining(path):
+            if (reason := damage_of(path, seconds=None if thorough else _CHECK_S)) is not None:
+                raise damaged_store(path, reason)
+        return f"Nothing can be saved: {path} {READ_ONLY} {WRITABLE}"
+    private_dir(folder)
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
         if path.is_symlink() and not path.exists():
             raise bad_input(
@@ -124,7 +133,13 @@ def damage_of(path: Path, *, seconds: float | None = None, name: str = "") -> st
                 raise other_version(name or str(path), version)
             if (fault := schema_fault(connection) or _page_fault(connection, seconds)) is not None:
                 return fault
-            return None if seconds is not None else _search_fault(connection)
+            if seconds is not None:
+                return None
+            if not is_read_only(path):
+                return _search_fault(connection)
+            with closing(open_connection(Path(":memory:"))) as copy:  # the check is a statement that writes
+                connection.backup(copy)
+                return _search_fault(copy)
         except sqlite3.DatabaseError as error:
             # A damaged schema is reported with SQLite's general error code.
             if is_damage(error) or code_of(error) == sqlite3.SQLITE_ERROR:

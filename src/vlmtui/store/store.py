@@ -13,7 +13,6 @@ import msgspec
 from vlmtui.domain.conversation import Attachment, Part, Text, Turn
 from vlmtui.errors import bad_input
 from vlmtui.media.content_store import remove_copies
-from vlmtui.paths import private_dir
 from vlmtui.store.database import Database, ProcessLock, Row
 from vlmtui.store.opening import FILE, explaining, prepare_database, require_readable
 from vlmtui.store.records import (
@@ -127,7 +126,8 @@ class Store:
         now: Callable[[], float] = time.time,
         thorough: bool = False,
     ) -> Store:
-        """Open the store in `folder` (0700, created if missing). Raises VlmtuiError.
+        """Open the store in `folder` (0700, created if missing); only for reading if it can't be written. Raises
+        VlmtuiError.
 
         Args:
             folder: `Paths.data`.
@@ -139,10 +139,10 @@ class Store:
         media = media or folder / "media"
         notice = prepare_database(folder, media, busy_s=busy_s, thorough=thorough)
         with ExitStack() as undone, explaining(folder / FILE):
-            lock = ProcessLock(private_dir(folder) / "sessions")
-            undone.callback(lock.close)
-            lock.forget_dead()
             database = Database(folder / FILE, busy_s=busy_s, now=now)
+            undone.callback(database.close)
+            lock = ProcessLock(folder / "sessions", to_read=database.is_read_only)
+            lock.forget_dead()
             undone.pop_all()
         return cls(database, lock, media, notice)
 
@@ -163,8 +163,9 @@ class Store:
 
     @property
     def is_stale(self) -> bool:
-        """True if the file is damaged or was replaced, so that the store must be closed and opened again."""
-        return self.database.is_replaced or self.database.is_damaged
+        """True if the file is damaged, was replaced, or has become read-only or writable, so that the store must be
+        closed and opened again."""
+        return self.database.is_stale or self.database.is_damaged
 
     @contextmanager
     def together(self) -> Iterator[None]:

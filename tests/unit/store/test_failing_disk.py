@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import shutil
 from pathlib import Path
 from random import Random
+from typing import Any, BinaryIO
 
 import pytest
 
+from tests.support.other_user import other_user
 from tests.unit.store.made import opened
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.store.backup import back_up_daily
+from vlmtui.store.backup import back_up_daily, restore_archive, restore_newest, write_archive
 from vlmtui.store.database import StoreError
-from vlmtui.store.opening import FILE
+from vlmtui.store.opening import FILE, verify_store
 from vlmtui.store.records import ConversationId
 from vlmtui.store.store import Store
 
@@ -124,3 +129,94 @@ def test_an_unreadable_page_is_reported_with_the_backup(tmp_path: Path) -> None:
     damage = told.value.damage
     assert damage is not None
     assert damage.backup == backup and damage.lacking in (0, None)
+
+
+def look(folder: Path, target: Path) -> dict[str, Any]:
+    """What can be done with a store that is read-only: as its owner, or, since root may write everything, as another
+    user."""
+
+    def work(out: BinaryIO) -> None:
+        try:
+            store = Store.open(folder)
+            found: dict[str, Any] = {"notice": store.notice, "said": said(store)}
+            found["search"] = len(store.conversations("number 1"))
+            try:
+                store.new_conversation()
+            except VlmtuiError as error:
+                found["refused"] = str(error)
+            store.close()
+            found["verified"] = [one.what for one in verify_store(folder, folder / "media").findings]
+            write_archive(folder, folder / "media", target)
+        except (VlmtuiError, OSError) as error:
+            found = {"error": repr(error)}
+        out.write(json.dumps(found).encode())
+        out.close()
+
+    if os.getuid() == 0:
+        with other_user(work) as told:
+            return dict(json.load(told))
+    file = target.with_suffix(".json")
+    work(file.open("wb", buffering=0))
+    return dict(json.loads(file.read_text()))
+
+
+@pytest.mark.parametrize("left", ["closed", "killed", "log alone", "in use"])
+def test_a_read_only_store_is_read_searched_checked_and_backed_up(short_path: Path, left: str) -> None:
+    data, folder, elsewhere = short_path / "data", short_path / "read-only", short_path / "elsewhere"
+    store = opened(data)
+    conversation = store.new_conversation(title="a title")
+    say(store, conversation, 0)
+    store.database.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    say(store, conversation, 1)
+    if left == "closed":
+        store.close()
+    shutil.copytree(data, folder, ignore=shutil.ignore_patterns("*-shm" if left == "log alone" else ""))
+    assert (folder / LOG).exists() == (left != "closed"), "the second message is in the log alone"
+    reader = opened(folder) if left == "in use" else None
+    for path in (short_path, folder, *folder.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    short_path.chmod(0o755)
+    elsewhere.mkdir(exist_ok=True)
+    elsewhere.chmod(0o777)
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.suffix == ".db"}
+    found = look(folder, elsewhere / "backup.tar")
+    assert "is read-only. Make its disk and folder writable" in found.pop("notice", str(found))
+    assert "is read-only." in found.pop("refused")
+    assert found == {"said": ["0", "1"], "search": 1, "verified": []}
+    assert before == {name: (folder / name).read_bytes() for name in before}
+    folder.chmod(0o755)
+    restore_archive(elsewhere / "backup.tar", short_path / "fresh", short_path / "fresh" / "media")
+    restored = opened(short_path / "fresh")
+    assert said(restored) == ["0", "1"]
+    for one in (restored, reader, store):
+        if one is not None:
+            one.close()
+
+
+def test_a_store_that_becomes_writable_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(tmp_path).close()
+    with monkeypatch.context() as patch:
+        patch.setattr("os.access", lambda path, mode: False)
+        store = Store.open(tmp_path)
+        with pytest.raises(VlmtuiError, match="Can't save: the conversation database"):
+            store.new_conversation()
+        stale = [store.is_stale]
+    stale.append(store.is_stale)
+    assert stale == [False, True], "so that the app opens it again, and saves"
+    store.close()
+
+
+def test_a_restore_into_a_read_only_folder_blames_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(tmp_path).close()
+    write_archive(tmp_path, tmp_path / "media", tmp_path / "good.tar")
+
+    def refuse(*_: object) -> str:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    for restore in (
+        lambda: restore_archive(tmp_path / "good.tar", tmp_path, tmp_path / "media"),
+        lambda: restore_newest(tmp_path, tmp_path / "media"),
+    ):
+        with pytest.raises(VlmtuiError, match=r"Can't write the database in .*: Read-only file system"):
+            restore()
