@@ -40,7 +40,7 @@ def lint(arguments: argparse.Namespace) -> int:
     """Print the findings. Return 0 if there are none, 1 if there are, 2 if the model can't be checked."""
     try:
         application = build(tell=note)
-        model = resolve(application.registry, arguments.model)
+        model = resolve(application.registry, arguments.model, to_load=False)
         report = lint_model(model, application.reader, trust_remote_code=arguments.trust_remote_code)
     except VlmtuiError as error:
         print_error(error)

@@ -130,6 +130,10 @@ class TemplateReading(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     variables: dict[str, tuple[Scalar, ...]] | None = None
     """The variables that it reads, each with the values that it compares it with. None: unknown."""
+    reads_parts: bool = False
+    """True if it loops over the parts of a message's content; otherwise vLLM gives it strings."""
+    texts: tuple[str, ...] = ()
+    """The texts of its source that it may write."""
     given: dict[str, Scalar] = {}
     """The variables that were set for the renderings."""
     trouble: TemplateTrouble | None = None
@@ -183,15 +187,6 @@ class ModelReading(msgspec.Struct, frozen=True, kw_only=True):
     """The first template with each value of each of its variables, if `ReadRequest.varies` is set."""
     prompts: dict[str, PromptReading] = {}
     """The prompts, by the name of their case."""
-
-
-_LOOPS = re.compile(r"\bfor\s+\w+\s+in\s+[^%]*content")
-
-
-def reads_parts(template: str) -> bool:
-    """Return True if a template loops over the parts of a message's content; other templates need a string. vLLM checks
-    the same in `_detect_content_format`."""
-    return _LOOPS.search(template) is not None
 
 
 def rendering_key(case: str, form: Form, *, generation_prompt: bool) -> str:

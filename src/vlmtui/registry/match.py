@@ -55,12 +55,15 @@ class Model(msgspec.Struct, frozen=True):
         return self.family.family != UNLISTED
 
 
-def resolve(registry: Registry, name: str, choice: BackendChoice | None = None, *, folders: bool = True) -> Model:
+def resolve(
+    registry: Registry, name: str, choice: BackendChoice | None = None, *, folders: bool = True, to_load: bool = True
+) -> Model:
     """Return the model called `name`: a family, a repository id, or a local folder with a `config.json`.
 
     `choice`: the kind of engine to run it; None: the best in its family's record. `folders`: False for a name from
-    another person's document, which must not name a local folder. Matched in this order: family name, listed repository
-    id, facts of `config.json` (of the folder or the downloaded repository), longest matching name pattern. Raises
+    another person's document, which must not name a local folder. `to_load`: False if only the model's files are read;
+    an architecture that no engine knows is then no error. Matched in this order: family name, listed repository id,
+    facts of `config.json` (of the folder or the downloaded repository), longest matching name pattern. Raises
     VlmtuiError(MODEL_UNKNOWN) with suggestions, or with the candidates if several families match equally well.
     """
     if name in registry:
@@ -71,9 +74,9 @@ def resolve(registry: Registry, name: str, choice: BackendChoice | None = None, 
     folder = _folder(name) if folders else None
     if folder is not None:
         folder = folder.resolve()
-        return _by_files(registry, str(folder), folder, choice)
+        return _by_files(registry, str(folder), folder, choice, to_load=to_load)
     if re.fullmatch(REPOSITORY, name, re.ASCII):
-        return _by_files(registry, name, snapshot_of(name), choice)
+        return _by_files(registry, name, snapshot_of(name), choice, to_load=to_load)
     raise VlmtuiError(
         ErrorKind.MODEL_UNKNOWN,
         f"Unknown model: {name!r}.",
@@ -236,7 +239,9 @@ def _folder(name: str) -> Path | None:
         return None
 
 
-def _by_files(registry: Registry, name: str, folder: Path | None, choice: BackendChoice | None) -> Model:
+def _by_files(
+    registry: Registry, name: str, folder: Path | None, choice: BackendChoice | None, *, to_load: bool
+) -> Model:
     """Return the model of a repository or folder `name` whose files are in `folder` (None: not downloaded)."""
     config = read_config(folder) if folder is not None else None
     family = family_of_config(registry, config, name) if config is not None else None
@@ -246,8 +251,9 @@ def _by_files(registry: Registry, name: str, folder: Path | None, choice: Backen
         return model_of(family, name, choice=choice)
     if config is None:
         return _unlisted_model(unlisted_family(name), name, choice)
-    for architecture in _architectures(config):
-        if is_multimodal(architecture) or is_of_transformers(architecture) or choice is not None:
+    named = _architectures(config) or ([] if to_load else [""])
+    for architecture in named:
+        if is_multimodal(architecture) or is_of_transformers(architecture) or choice is not None or not to_load:
             found = unlisted_family(name, architecture, config=config, folder=folder)
             return _unlisted_model(found, name, choice)
     raise _unsupported(name, _architectures(config))

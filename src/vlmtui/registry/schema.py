@@ -221,6 +221,9 @@ class Takes(Layout, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """True if an item may be in the middle of the text. False: it is moved to `place`."""
     several: Layout | None = None
     """The layout for conversations with two or more items, if different."""
+    as_text: bool = False
+    """True if the processor replaces the placeholder's text before it tokenizes the prompt, so that the placeholder is
+    no token. A numbered placeholder never is one."""
     part: dict[str, object] = msgspec.field(default_factory=dict)
     """The content part for one item in messages; empty: `{"type": MODALITY}`."""
     frames: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None

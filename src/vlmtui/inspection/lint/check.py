@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -16,6 +17,7 @@ from vlmtui.inspection.lint.subject import (
     ASKED,
     BEGUN,
     PYTHON,
+    SECOND_ANSWER,
     TOKEN,
     Canned,
     RenderedPart,
@@ -39,6 +41,9 @@ _GROWING = (
     ("image_answered", "image_each_turn"),
 )
 """Pairs of canned conversations, by name. The second conversation of a pair begins with the turns of the first."""
+_THOUGHT = re.compile(r"think|thought|reason", re.IGNORECASE)
+"""In the tags of reasoning: `<think>`, `<|channel>thought`, `[THINK]`."""
+_AROUND = 12
 _COMPARED = ("text", "two_turns", "system", "image", "images")
 """The conversations whose prompts are compared with the raw prompts of the model family's record."""
 
@@ -49,8 +54,8 @@ def content_findings(subject: Subject) -> Iterator[LintFinding]:
         text = subject.text(canned.name)
         if text is None:
             continue
-        faults = list(_text_faults(subject, canned, text))
-        yield from faults or _placeholder_faults(subject, canned, text)
+        yield from _text_faults(subject, canned, text)
+        yield from _placeholder_faults(subject, canned, text)
         yield from _token_faults(subject, canned, text)
 
 
@@ -59,10 +64,11 @@ def _text_faults(subject: Subject, canned: Canned, text: str) -> Iterator[LintFi
     plain = text
     for _, said in canned.texts:
         plain = plain.replace(said, " " * len(said))
-    if printed := PYTHON.search(plain):
-        message = f"The prompt holds Python's notation of a value: {quoted(printed[0])}."
-        yield subject.finding(LintKind.PYTHON_PRINTED, message, name, printed.start(), token=printed[0])
-        return
+    for printed in PYTHON.finditer(plain):
+        if not _is_prose(subject, plain, printed):
+            message = f"The prompt holds Python's notation of a value: {quoted(printed[0])}."
+            yield subject.finding(LintKind.PYTHON_PRINTED, message, name, printed.start(), token=printed[0])
+            break
     for role, said in canned.texts:
         count = text.count(said)
         if count == 1:
@@ -85,6 +91,13 @@ def _text_faults(subject: Subject, canned: Canned, text: str) -> Iterator[LintFi
         yield subject.finding(LintKind.TEXT_MOVED, message, name, first.start, token=first.what)
 
 
+def _is_prose(subject: Subject, text: str, found: re.Match[str]) -> bool:
+    """Return True if a match belongs to a text of the template itself."""
+    before = text[max(0, found.start() - _AROUND) : found.end()]
+    after = text[found.start() : found.end() + _AROUND]
+    return any(before in one or after in one for one in subject.template.texts)
+
+
 def _beginning_of(said: str, text: str) -> int:
     """Find the longest beginning of `said` that occurs in `text`, ignoring case. Return its offset in `text`."""
     said, text = said.casefold(), text.casefold()
@@ -94,7 +107,7 @@ def _beginning_of(said: str, text: str) -> int:
 
 def _placeholder_faults(subject: Subject, canned: Canned, text: str) -> Iterator[LintFinding]:
     found = subject.found(canned, text)
-    is_sound = True
+    is_whole = True
     for modality in dict.fromkeys(canned.modalities or [*subject.family.takes]):
         placeholder = subject.placeholder(modality)
         if placeholder is None:
@@ -102,23 +115,20 @@ def _placeholder_faults(subject: Subject, canned: Canned, text: str) -> Iterator
         wanted = canned.modalities.count(modality)
         marks = [one for one in found if one.what == modality and not one.is_text]
         if len(marks) != wanted:
-            is_sound = False
+            is_whole = False
             kind = LintKind.PLACEHOLDER_MISSING if len(marks) < wanted else LintKind.PLACEHOLDER_SURPLUS
             things = modality if wanted == 1 else f"{modality}s"
             message = f"{wanted} {things}, but {len(marks)} placeholders {placeholder.name}."
             yield subject.finding(kind, message, canned.name, marks[-1].start if marks else 0, token=placeholder.name)
-            continue
         for number, mark in enumerate(marks, 1):
             match = placeholder.core.match(text, mark.start)
             if placeholder.numbered and match is not None and match[1] != str(number):
-                is_sound = False
                 message = f"{match[0]} stands for {modality} {number}."
                 yield subject.finding(LintKind.PLACEHOLDER_NUMBER, message, canned.name, mark.start, token=match[0])
             if lacking := _lacking(placeholder.before, placeholder.after, text, mark):
-                is_sound = False
                 message = f"{lacking} is missing beside the placeholder {placeholder.name}."
                 yield subject.finding(LintKind.PLACEHOLDER_UNWRAPPED, message, canned.name, mark.start, token=lacking)
-    if is_sound and canned.modalities and subject.form != "text" and subject.family.question == "free":
+    if is_whole and canned.modalities and subject.form != "text" and subject.family.question == "free":
         yield from _order_fault(subject, canned, found)
 
 
@@ -129,7 +139,9 @@ def _lacking(before: str, after: str, text: str, mark: RenderedPart) -> str:
 
 
 def _order_fault(subject: Subject, canned: Canned, found: list[RenderedPart]) -> Iterator[LintFinding]:
-    """Yield a finding if texts and placeholders are in another order than the family's record prescribes."""
+    """Yield a finding if texts and placeholders are neither in the conversation's order nor in that of the family's
+    record."""
+    given: list[tuple[str, bool]] = []
     wanted: list[tuple[str, bool]] = []
     front: list[tuple[str, bool]] = []
     for turn in chat_prompt(subject.family, canned.turns).turns:
@@ -137,6 +149,7 @@ def _order_fault(subject: Subject, canned: Canned, found: list[RenderedPart]) ->
         for part in turn.parts:
             match part:
                 case Text(text) if text.strip():
+                    given.append((text, True))
                     wanted.append((text, True))
                 case Media(attachment):
                     takes = subject.family.takes[attachment.modality]
@@ -144,6 +157,7 @@ def _order_fault(subject: Subject, canned: Canned, found: list[RenderedPart]) ->
                     if subject.placeholder(attachment.modality) is None:
                         continue
                     mark = (attachment.modality, False)
+                    given.append(mark)
                     if layout.place == "front":
                         front.append(mark)
                     elif layout.place == "turn":
@@ -153,7 +167,7 @@ def _order_fault(subject: Subject, canned: Canned, found: list[RenderedPart]) ->
                 case _:
                     continue
     seen = [(one.what, one.is_text) for one in found]
-    if seen == [*front, *wanted]:
+    if seen in (given, [*front, *wanted]):
         return
     first = next((one for one, due in zip(found, [*front, *wanted], strict=False) if one.what != due[0]), None)
     message = "A placeholder stands at another place than its picture in the conversation."
@@ -166,31 +180,41 @@ def _token_faults(subject: Subject, canned: Canned, text: str) -> Iterator[LintF
     if tokenizer is None:
         return
     known = {*tokenizer.special, *(one for one, is_token in tokenizer.known.items() if is_token)}
-    own = {
-        token
-        for modality in subject.family.takes
-        if (placeholder := subject.placeholder(modality)) is not None
-        for token in (placeholder.name, placeholder.before, placeholder.after)
-    }
-    taken = [(one.start, one.end) for one in subject.found(canned, text)]
-    for finding in unknown_tokens(text, known | own, taken):
+    replaced: set[str] = set()
+    lacking: set[str] = set()
+    taken: list[tuple[int, int]] = []
+    found = subject.found(canned, text)
+    for modality, takes in subject.family.takes.items():
+        if (placeholder := subject.placeholder(modality)) is None:
+            continue
+        tokens = {placeholder.name, placeholder.before, placeholder.after} - known
+        if takes.as_text or placeholder.numbered:
+            replaced |= tokens
+            taken += [(one.start, one.end) for one in found if one.what == modality]
+        elif takes.placeholder:
+            lacking |= tokens & tokenizer.known.keys()
+    taken += [(one.start, one.end) for one in found if one.is_text]
+    told: set[str] = set()
+    for finding in unknown_tokens(text, known | replaced, taken):
         token = text[finding.start : finding.end]
+        told.add(token)
         message = f"{token} is not a token of this tokenizer."
-        if finding.fix is not None:
+        if finding.fix is not None and token not in lacking:
             message += f" Did you mean {finding.fix.replacement}?"
         yield subject.finding(LintKind.UNKNOWN_TOKEN, message, canned.name, finding.start, token=token)
+    for token in sorted(lacking - told):
+        if (at := text.find(token)) >= 0:
+            message = f"{token} is not a token of this tokenizer."
+            yield subject.finding(LintKind.UNKNOWN_TOKEN, message, canned.name, at, token=token)
 
 
 def turn_findings(subject: Subject) -> Iterator[LintFinding]:
     """Yield the findings about the prompt's beginning, turns and end."""
     yield from _bos(subject)
     yield from _roles(subject)
-    generation = list(_generation_prompt(subject))
-    yield from generation
-    if not any(one.kind is LintKind.GENERATION_PROMPT_ALWAYS for one in generation):
-        yield from _ends(subject)
-    if not generation:
-        yield from _prefill(subject)
+    yield from _generation_prompt(subject)
+    yield from _ends(subject)
+    yield from _prefill(subject)
     yield from _prefixes(subject)
 
 
@@ -214,7 +238,7 @@ def _bos(subject: Subject) -> Iterator[LintFinding]:
             yield subject.finding(LintKind.BOS_DOUBLED, message, name, at_start + len(bos), token=bos)
         if is_wanted and count == 0:
             yield subject.finding(LintKind.BOS_MISSING, f"The prompt does not begin with {bos}.", name, 0, token=bos)
-        elif later >= 0 and is_wanted:
+        if later >= 0 and is_wanted:
             message = f"{bos} stands in the middle of the prompt."
             yield subject.finding(LintKind.BOS_INSIDE, message, name, later, token=bos)
 
@@ -242,45 +266,63 @@ def _generation_prompt(subject: Subject) -> Iterator[LintFinding]:
     end, closed = subject.after("text", ASKED), subject.after("text", ASKED, generation_prompt=False)
     head = subject.between("answered", ASKED, ANSWER)
     raw = subject.raw
-    if end is None or closed is None or head is None or (raw is not None and not raw.generation_prompt.strip()):
+    if end is None or closed is None or head is None or _needs_none(subject, end):
         return
     answered = subject.after("answered", ANSWER, generation_prompt=False) or ""
     start = len(subject.text("text") or "") - len(end)
     opening = head[len(closed) :] if head.startswith(closed) else head[common_start(head, closed) :]
-    mark = opening.strip() or (raw.generation_prompt.strip() if raw is not None else "")
+    written = raw.generation_prompt.strip() if raw is not None else ""
+    mark = opening.strip() or written
     if mark and end.count(mark) > 1:
         message = f"The generation prompt {quoted(mark)} is written {end.count(mark)} times."
         yield subject.finding(LintKind.GENERATION_PROMPT_DOUBLED, message, "text", start + end.rfind(mark), token=mark)
-    elif end == closed and head.startswith(end) and head[len(end) :].strip():
+    always = _opens_an_answer(subject, closed, head, written)
+    if end == closed and not always and head.startswith(end) and head[len(end) :].strip():
         message = f"The prompt ends without the generation prompt {quoted(head[len(end) :])}."
         yield subject.finding(LintKind.GENERATION_PROMPT_MISSING, message, "text", start + len(end))
-    elif end.strip() and end == closed and answered.endswith(end) and TOKEN.search(end):
-        message = f"The prompt ends with {quoted(end)} although no generation prompt is asked for."
-        at = start + len(end) - 1
+    if always or (end.strip() and end == closed and answered.endswith(end) and TOKEN.search(end)):
+        message = f"The prompt ends with {quoted(closed)} although no generation prompt is asked for."
+        at = start + len(closed) - 1
         yield subject.finding(LintKind.GENERATION_PROMPT_ALWAYS, message, "text", at, generation_prompt=False)
-    elif raw is not None and raw.generation_prompt.strip() in answered:
+    elif raw is not None and written and written in answered:
         message = f"{quoted(raw.generation_prompt)} follows an answer although no generation prompt is asked for."
         offset = len(subject.text("answered", generation_prompt=False) or "") - 1
         kind = LintKind.GENERATION_PROMPT_ALWAYS
         yield subject.finding(kind, message, "answered", offset, generation_prompt=False)
-    elif not (end.startswith(head.rstrip()) or head.startswith(end.rstrip()) or _only_thinks(head, end)):
+    if not (end.startswith(head.rstrip()) or head.startswith(end.rstrip()) or _only_thinks(head, end)):
         message = f"An answer in the conversation begins after {quoted(head)}, a new one after {quoted(end)}."
         yield subject.finding(LintKind.GENERATION_PROMPT_DIFFERS, message, "text", start + len(end) - 1)
+
+
+def _needs_none(subject: Subject, end: str) -> bool:
+    """Return True if a prompt has no generation prompt, as the record has none: Chameleon's processor writes it. `end`:
+    the text after a question."""
+    return not end.strip() and subject.raw is not None and not subject.raw.generation_prompt.strip()
+
+
+def _opens_an_answer(subject: Subject, closed: str, head: str, written: str) -> bool:
+    """Return True if `closed`, the text after a question without a generation prompt, opens an answer: with `written`,
+    the record's generation prompt, or with the end of `head`, the text between question and answer, from where it
+    differs from the text between answer and question."""
+    shared = common_start(head, subject.between("two_turns", ANSWER, AGAIN) or "")
+    shared = next((one.start() for one in TOKEN.finditer(head) if one.start() < shared < one.end()), shared)
+    own = head[shared:].strip() if head[:shared].strip() else ""
+    return any(opening and opening in closed for opening in (written, own))
 
 
 def _only_thinks(head: str, end: str) -> bool:
     """Return True if the two texts differ only in an empty reasoning block, which templates write when they remove
     earlier reasoning."""
     start = common_start(head, end)
-    rests = [head[start:], end[start:]]
-    return any("think" in rest for rest in rests) and all(not rest.strip() or "think" in rest for rest in rests)
+    rests = [rest for rest in (head[start:], end[start:]) if rest.strip()]
+    return bool(rests) and all(_THOUGHT.search(rest) for rest in rests)
 
 
 def _prefill(subject: Subject) -> Iterator[LintFinding]:
     """Yield a finding if the text before a partial answer to continue differs from the text before a new answer."""
     end, begun = subject.after("two_turns", AGAIN), subject.text("prefill", generation_prompt=False)
     head = subject.between("prefill", AGAIN, BEGUN)
-    if end is None or begun is None or head is None or (subject.raw and not subject.raw.generation_prompt.strip()):
+    if end is None or begun is None or head is None or _needs_none(subject, end):
         return
     if end.split() != head.split() and not _only_thinks(head, end):
         message = f"An answer to continue stands behind {quoted(head)}, a new one behind {quoted(end)}."
@@ -306,7 +348,6 @@ def _ends(subject: Subject) -> Iterator[LintFinding]:
         wanted = tail_of(raw.assistant).strip()
         message = f"The answer's turn is not closed: {wanted} is missing."
         yield subject.finding(LintKind.TURN_NOT_CLOSED, message, "two_turns", start, token=wanted)
-        return
     tokens = TOKEN.findall(tail if tail.strip() else following)
     if raw is None and not tail.strip() and (not tokens or tokens[0] not in subject.stops) and subject.stops:
         message = f"Nothing closes an answer: {quoted(following)} follows it."
@@ -361,7 +402,7 @@ def record_findings(subject: Subject) -> Iterator[LintFinding]:
     """Yield the first difference between the template's prompt and the raw prompt of the family's record."""
     for name in _COMPARED:
         text = subject.text(name)
-        if text is None or (subject.canned[name].modalities and _is_rearranged(subject)):
+        if text is None or (subject.canned[name].modalities and _is_rearranged(subject, subject.canned[name])):
             continue
         turns = subject.canned[name].turns
         given = subject.template.given
@@ -381,7 +422,6 @@ def record_findings(subject: Subject) -> Iterator[LintFinding]:
         else:
             message = f"The record writes {there}, this template {here}."
             yield subject.finding(LintKind.RECORD_DIFFERS, message, name, offset)
-        return
 
 
 def _without_system(family: Family) -> Family:
@@ -394,10 +434,14 @@ def _without_system(family: Family) -> Family:
     return msgspec.structs.replace(family, raw=raw or family.raw, raw_several=several)
 
 
-def _is_rearranged(subject: Subject) -> bool:
-    """Return True if images have another place in the record's raw prompt than in the chat template's prompt."""
-    layouts = [layout for takes in subject.family.takes.values() for layout in (takes, takes.several)]
-    return subject.family.chat == "model" and any(one is not None and one.place == "after" for one in layouts)
+def _is_rearranged(subject: Subject, canned: Canned) -> bool:
+    """Return True if the record writes a conversation's images by a rule that the model's own chat template need not
+    follow: behind the text, or several images in another way than one."""
+    rules = subject.family.takes.values()
+    return subject.family.chat == "model" and any(
+        one.place == "after" or (one.several is not None and (canned.has_several or one.several.place == "after"))
+        for one in rules
+    )
 
 
 def _without_bos(subject: Subject, text: str) -> str:
@@ -489,11 +533,10 @@ def _template_findings(subject: Subject) -> Iterator[LintFinding]:
         yield LintFinding(
             kind=kind, message=message.format(_short(template.message)), source=template.name, line=template.line
         )
-        return
-    found = [*_failures(subject), *content_findings(subject), *turn_findings(subject)]
-    yield from found
-    if not found:
-        yield from record_findings(subject)
+    yield from _failures(subject)
+    yield from content_findings(subject)
+    yield from turn_findings(subject)
+    yield from record_findings(subject)
 
 
 def _failures(subject: Subject) -> Iterator[LintFinding]:
@@ -501,7 +544,7 @@ def _failures(subject: Subject) -> Iterator[LintFinding]:
     `raise_exception`."""
     for canned in subject.canned.values():
         rendering = subject.rendering(canned.name)
-        if rendering is None or rendering.trouble is None:
+        if rendering is None or rendering.trouble is None or rendering.trouble in _WHOLE:
             continue
         is_refused = rendering.trouble is TemplateTrouble.REFUSED
         if is_refused and canned.turns[0].role == "system" and subject.text("text") is not None:
@@ -517,12 +560,23 @@ def _failures(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _first_of_each(found: Sequence[LintFinding]) -> list[LintFinding]:
-    """Return the first finding of each kind and token, because the same fault shows in many conversations."""
-    kept: dict[tuple[LintKind, str], LintFinding] = {}
+    """Return the first finding of each kind, and of each of its tokens, failing lines or sorts of text: the same fault
+    shows in many conversations."""
+    kept: dict[tuple[LintKind, object], LintFinding] = {}
     for one in found:
-        by_token = one.kind in (LintKind.UNKNOWN_TOKEN, LintKind.PLACEHOLDER_UNWRAPPED)
-        kept.setdefault((one.kind, one.token if by_token else ""), one)
+        of: object = one.token if one.kind in _BY_TOKEN else one.line if one.kind is LintKind.TEMPLATE_FAILS else None
+        if one.kind in _BY_TEXT:
+            of = one.token in _ANSWERS
+        kept.setdefault((one.kind, of), one)
     return list(kept.values())
+
+
+_BY_TOKEN = {
+    LintKind.PLACEHOLDER_MISSING, LintKind.PLACEHOLDER_SURPLUS, LintKind.PLACEHOLDER_UNWRAPPED, LintKind.UNKNOWN_TOKEN,
+    LintKind.TURN_NOT_CLOSED,
+}  # fmt: skip
+_BY_TEXT = {LintKind.TEXT_LOST, LintKind.TEXT_CHANGED, LintKind.TEXT_REPEATED}
+_ANSWERS = (ANSWER, SECOND_ANSWER, BEGUN)
 
 
 def _disagreements(family: Family, reading: ModelReading, canned: Sequence[Canned]) -> Iterator[LintFinding]:

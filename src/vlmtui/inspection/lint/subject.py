@@ -17,7 +17,6 @@ from vlmtui.domain.model_reading import (
     Rendering,
     TemplateReading,
     TokenizerReading,
-    reads_parts,
     rendering_key,
 )
 from vlmtui.errors import VlmtuiError
@@ -266,9 +265,9 @@ class Subject:
 
     @cached_property
     def form(self) -> Form:
-        """The form of messages that the template reads. As in vLLM (`_detect_content_format`), a template that loops
-        over the content gets parts."""
-        if reads_parts(self.template.source):
+        """The form of messages that the template reads. As in vLLM, a template that loops over the content gets
+        parts."""
+        if self.template.reads_parts:
             return "mixed" if not self._reads("parts") and self._reads("mixed") else "parts"
         return "text" if self._reads("text") or not self._reads("parts") else "parts"
 

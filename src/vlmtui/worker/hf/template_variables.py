@@ -1,4 +1,4 @@
-"""Find the variables that a chat template reads. Parses the template, but does not run it."""
+"""Read a chat template without running it: its variables, its texts, and whether it loops over a message's parts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import jinja2
 import jinja2.ext
 from jinja2 import meta, nodes
+from jinja2.defaults import DEFAULT_NAMESPACE
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from vlmtui.domain.sampling import Sampling
@@ -51,20 +52,101 @@ def read_variables(source: str) -> dict[str, tuple[Scalar, ...]] | None:
 
     None if the template is too long or does not parse.
     """
+    if (tree := _parsed(source)) is None:
+        return None
+    try:
+        names = meta.find_undeclared_variables(tree) & set(_read_before_set(tree, set()))
+        names -= {*RENDERER_VARIABLES, *DEFAULT_NAMESPACE}
+        found = _Values({name for name in names if not name.endswith("_token")})
+        found.visit(tree)
+    except (jinja2.TemplateError, RecursionError):
+        return None
+    return {name: found.of(name) for name in sorted(found.names)}
+
+
+def _parsed(source: str) -> nodes.Template | None:
+    """Return a template's syntax tree; None if the template is too long or does not parse."""
     if len(source) > _SOURCE_MAX:
         return None
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
     )
     try:
-        tree = environment.parse(source)
-        names = meta.find_undeclared_variables(tree) & set(_read_before_set(tree, set()))
-        names -= {*RENDERER_VARIABLES, *environment.globals}
-        found = _Values({name for name in names if not name.endswith("_token")})
-        found.visit(tree)
+        return environment.parse(source)
     except (jinja2.TemplateError, RecursionError):
         return None
-    return {name: found.of(name) for name in sorted(found.names)}
+
+
+@lru_cache(maxsize=8)
+def reads_parts(source: str) -> bool:
+    """Return True if a template loops over the parts of a message's content; others get strings. Decides as vLLM 0.32
+    does (`_detect_content_format` in `vllm/renderers/hf.py`)."""
+    tree = _parsed(source)
+    if tree is None:
+        return False
+    loops = list(tree.find_all(nodes.For))
+    lists = _aliases(tree, "messages")
+    messages = {_name(loop.target) for loop in loops if any(_is_of(loop.iter, name) for name in lists)}
+
+    def is_content(node: nodes.Node) -> bool:
+        return any(_is_of(node, name, "content") for name in messages)
+
+    in_macros: set[int] = set()
+    for macro in tree.find_all(nodes.Macro):
+        own = list(macro.find_all(nodes.For))
+        in_macros.update(map(id, own))
+        given = {
+            name
+            for call in tree.find_all(nodes.Call)
+            if _name(call.node) == macro.name
+            for name, value in [
+                *zip((_name(one) for one in macro.args), call.args, strict=False),
+                *((one.key, one.value) for one in call.kwargs),
+            ]
+            if is_content(value)
+        }
+        if any(_name(loop.iter) in given for loop in own):
+            return True
+    return any(is_content(loop.iter) or (_name(loop.iter) == "content" and id(loop) not in in_macros) for loop in loops)
+
+
+def written_texts(source: str) -> tuple[str, ...]:
+    """Return the texts that a template may write: those between its tags, and the strings in its code."""
+    if (tree := _parsed(source)) is None:
+        return ()
+    strings = (one.value for one in tree.find_all(nodes.Const) if isinstance(one.value, str))
+    return (*(one.data for one in tree.find_all(nodes.TemplateData)), *strings)
+
+
+def _aliases(tree: nodes.Node, name: str) -> set[str]:
+    """Return a variable's name, and those of the variables that it, or a part of its elements, is assigned to."""
+    found, before = {name}, set[str]()
+    while found != before:
+        before = set(found)
+        found |= {
+            _name(one.target) for one in tree.find_all(nodes.Assign) if any(_is_of(one.node, own) for own in before)
+        }
+    return found - {""}
+
+
+def _is_of(node: nodes.Node, name: str, field: str | None = None) -> bool:
+    """Return True if an expression is a variable or one of its fields, also through filters and slices."""
+    match node:
+        case (
+            nodes.Filter(node=nodes.Node() as inner)
+            | nodes.Test(node=inner)
+            | nodes.Getitem(node=inner, arg=nodes.Slice())
+        ):
+            return _is_of(inner, name, field)
+        case nodes.Getitem(node=nodes.Name(name=of), arg=nodes.Const(value=key)):
+            return field is not None and (of, key) == (name, field)
+        case nodes.Getattr(node=nodes.Name(name=of), attr=key):
+            return field is not None and (of, key) == (name, field)
+    return field is None and _name(node) == name
+
+
+def _name(node: nodes.Node) -> str:
+    return node.name if isinstance(node, nodes.Name) else ""
 
 
 def _read_before_set(node: nodes.Node, known: set[str]) -> Iterator[str]:

@@ -19,6 +19,7 @@ import jinja2.ext
 from jinja2.compiler import CodeGenerator
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from msgspec.structs import replace
 
 from vlmtui.domain.model_reading import (
     FORMS,
@@ -30,14 +31,13 @@ from vlmtui.domain.model_reading import (
     Rendering,
     TemplateReading,
     TemplateTrouble,
-    reads_parts,
     rendering_key,
 )
 from vlmtui.errors import VlmtuiError
 from vlmtui.reading import is_file, read_json, read_whole, stand_in
 from vlmtui.worker.hf.media_items import load_item
 from vlmtui.worker.hf.prompt_inputs import PromptBuilder, PromptInputs
-from vlmtui.worker.hf.template_variables import Generation, read_variables
+from vlmtui.worker.hf.template_variables import Generation, read_variables, reads_parts, written_texts
 
 DATA_BYTES = 6 * 2**30
 """The most memory that the process may allocate."""
@@ -148,7 +148,13 @@ def read_template(
     try:
         with time_limit(seconds, of_processor=True):
             template = _environment().from_string(source)
-            read = read_variables(source)
+            read = TemplateReading(
+                name=name,
+                source=source,
+                variables=read_variables(source),
+                reads_parts=reads_parts(source),
+                texts=written_texts(source),
+            )
     except jinja2.TemplateSyntaxError as error:
         return TemplateReading(
             name=name,
@@ -168,16 +174,9 @@ def read_template(
                 rendering = _rendered(template, given, seconds)
                 done[rendering_key(case.name, form, generation_prompt=asks)] = rendering
                 if rendering.trouble in _HOPELESS:
-                    return TemplateReading(
-                        name=name,
-                        source=source,
-                        variables=read,
-                        trouble=rendering.trouble,
-                        line=rendering.line,
-                        message=case.name,
-                        renderings=done,
-                    )
-    return TemplateReading(name=name, source=source, variables=read, renderings=done)
+                    trouble, line = rendering.trouble, rendering.line
+                    return replace(read, trouble=trouble, line=line, message=case.name, renderings=done)
+    return replace(read, renderings=done)
 
 
 def render_once(
