@@ -27,6 +27,8 @@ _TEXT_OR_PARTS = """{%- if message['content'] is string -%}
 {%- else -%}
 $parts
 {%- endif -%}"""
+_SPACE = """{%- if message['content'] is string or message['content'][0]['type'] != 'image' -%}{{- ' ' -}}{%- endif -%}
+"""
 _MESSAGES = """{{- $start -}}
 {%- set before = $before -%}
 {%- set after = $after -%}
@@ -50,6 +52,7 @@ def chat_template(
     start: str = "",
     default_system: str = "",
     media_first: bool = False,
+    space_before_text: bool = False,
 ) -> str:
     """A Jinja template.
 
@@ -64,6 +67,8 @@ def chat_template(
         written = {"image": json.dumps(image), "video": json.dumps(video), "audio": json.dumps(audio)}
         parts = _fill(_MEDIA_FIRST if media_first else _PARTS, **written)
         content = _fill(_TEXT_OR_PARTS, parts=parts)
+    if space_before_text:
+        content = _SPACE + content
     return _fill(
         _MESSAGES,
         start=json.dumps(start),

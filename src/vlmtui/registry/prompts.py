@@ -82,6 +82,11 @@ def _by_role(raw: RawTemplate, side: int) -> str:
             said = "{{- raise_exception('This model has no system prompt.') -}}" if side == 0 else ""
         else:
             said = _text(layout.partition("{content}")[2 * side])
+            if side == 0 and role == "user" and raw.media_joins:
+                head = layout.partition("{content}")[0]
+                first = "message['content'] is string or message['content'][0]['type'] == 'text'"
+                space = _text(head[len(head.rstrip()) :])
+                said = _text(head.rstrip()) + "{%- if " + first + " -%}" + space + "{%- endif -%}"
         lines += "{%- " + word + f" message['role'] == '{role}' -%}}" + said
     return lines + "{%- endif -%}"
 
@@ -239,6 +244,9 @@ def _as_text(family: Family, raw: RawTemplate, turns: Sequence[Turn], writer: _W
             message = f"{family.title} does not support a system prompt."
             raise bad_input(message, hint="Clear the system prompt in the settings, or put it in the message.")
         content = writer.content(turn)
+        if raw.media_joins and turn.role == "user" and writer.begins_with_media(turn):
+            head, _, tail = layout.partition("{content}")
+            layout = head.rstrip() + "{content}" + tail
         written.append(writer.take_pending() + layout.replace("{content}", content))
     return "".join((*writer.front, raw.bos, *written, raw.generation_prompt))
 
@@ -263,6 +271,10 @@ class _Writer:
     def content(self, turn: Turn) -> str:
         """Return the turn's text with its placeholders."""
         return "".join(self._joined(self.arranged(turn.parts)))
+
+    def begins_with_media(self, turn: Turn) -> bool:
+        """Return True if a placeholder is the first of the turn's content."""
+        return isinstance(next(iter(self.arranged(turn.parts)), None), Media)
 
     def parts(self, turn: Turn) -> tuple[dict[str, object], ...] | str:
         """Return the turn's content as parts, or as a plain string if it has no media."""

@@ -244,6 +244,8 @@ class RawTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Messages only: content is a list of parts; otherwise one string with the placeholders."""
     user: str = ""
     """`{content}` is the turn's text with its placeholders."""
+    media_joins: bool = False
+    """True if white space before `{content}` in `user` is left out in a turn that begins with a placeholder."""
     assistant: str = ""
     system: str | None = None
     """None: the family has no system turn. Messages may always have one."""

@@ -14,15 +14,17 @@ TOKENS = 4
 """Tokens of a piece: 4 × 4 patches, four to a token."""
 
 
-def idefics_template(start: str, before_first: str = "") -> str:
-    """The template, whose turns begin with a plain word."""
+def idefics_template(start: str) -> str:
+    """The template, whose turns begin with a plain word. As in the published ones, a space follows it unless an image
+    does."""
     return chat_template(
-        {"system": f"{before_first}System: ", "user": f"{before_first}User:", "assistant": "Assistant: "},
+        {"system": "System:", "user": "User:", "assistant": "Assistant:"},
         "<end_of_utterance>\n",
         "Assistant:",
         image="<image>",
         video="<video>",
         start=start,
+        space_before_text=True,
     )
 
 

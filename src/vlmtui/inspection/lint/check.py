@@ -399,7 +399,11 @@ def _moves(subject: Subject) -> bool:
 
 
 def record_findings(subject: Subject) -> Iterator[LintFinding]:
-    """Yield the first difference between the template's prompt and the raw prompt of the family's record."""
+    """Yield the differences between the template's prompts and the raw prompts of the family's record, which follow
+    only the variables of reasoning."""
+    thinking = subject.family.thinking
+    if subject.template.given.keys() - ({thinking.switch, thinking.effort} if thinking is not None else set()):
+        return
     for name in _COMPARED:
         text = subject.text(name)
         if text is None or (subject.canned[name].modalities and _is_rearranged(subject, subject.canned[name])):
