@@ -110,7 +110,7 @@ def open_chat(
     from vlmtui.terminal import TerminalQuestion
 
     # The terminal replies while Textual is being imported.
-    with TerminalQuestion() as question:
+    with TerminalQuestion().listen() as question:
         if application.settings.graphics not in ("off", "halfcell"):
             question.ask()
         from vlmtui.ui.app import VlmtuiApp

@@ -48,6 +48,7 @@ ANSWER_WITHIN_S = 0.15
 """Most seconds to wait for an answer. Every terminal answers a request for device attributes, usually at once."""
 
 _DEFAULT_CELL = (10, 20)
+_READ_BYTES: Final = 4096
 _QUIET_TERMS: Final = ("linux", "dumb", "unknown")
 """Values of TERM for terminals that would print the questions."""
 _ASK_KITTY: Final = "\x1b_Gi=31,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\"
@@ -264,10 +265,11 @@ class Terminal(msgspec.Struct, frozen=True):
 
 
 class TerminalQuestion:
-    """Asks the terminal about itself: `ask` sends the questions, `answer` reads the answers later.
+    """Takes over the terminal's input from the shell, and asks the terminal about itself.
 
-    Call both before the app runs, when Textual begins to read the input. As a context manager it restores the
-    terminal's settings on exit.
+    `listen` and `ask` come first, `answer` later; `take_typed` returns what was read besides the answers. Call all of
+    them before the app runs, when Textual begins to read the input. As a context manager it restores the terminal's
+    settings on exit.
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ, *, within_s: float = ANSWER_WITHIN_S) -> None:
@@ -275,40 +277,61 @@ class TerminalQuestion:
         self._environment = environment
         self._multiplexer = multiplexer_of(environment)
         self._before: list[Any] | None = None
+        self._is_asked = False
         self._asked_at = time.monotonic()
+        self._typed = b""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._restore()
+        before, self._before = self._before, None
+        if before is not None:
+            with suppress(OSError, termios.error):
+                termios.tcsetattr(_input(), termios.TCSANOW, before)
 
-    def ask(self) -> Self:
-        """Send the questions. Does nothing without a terminal, or if TERM names a terminal that would print them as
-        text."""
-        if self._environment.get("TERM", "") in _QUIET_TERMS or not _is_terminal():
+    def listen(self) -> Self:
+        """Switch off echo and line editing, so that keys arrive as the app gets them, and read what was typed before:
+        there the terminal has made Enter a line feed. Ctrl+C still interrupts. Does nothing without a terminal."""
+        if self._before is not None or not _is_terminal():
             return self
         descriptor = _input()
         with suppress(OSError, termios.error):
             self._before = termios.tcgetattr(descriptor)
-            tty.setcbreak(descriptor, termios.TCSANOW)
-            os.write(descriptor, questions(self._environment).encode())
-            self._asked_at = time.monotonic()
+            mode = termios.tcgetattr(descriptor)
+            mode[tty.IFLAG] &= ~termios.ICRNL
+            mode[tty.LFLAG] &= ~(termios.ECHO | termios.ICANON)
+            mode[tty.CC][termios.VMIN], mode[tty.CC][termios.VTIME] = 1, 0
+            termios.tcsetattr(descriptor, termios.TCSANOW, mode)
+            while select.select([descriptor], [], [], 0)[0] and (read := os.read(descriptor, _READ_BYTES)):
+                self._typed += read.replace(b"\n", b"\r")
+        return self
+
+    def ask(self) -> Self:
+        """Listen, and send the questions, unless TERM names a terminal that would print them as text."""
+        self.listen()
+        if self._before is not None and self._environment.get("TERM", "") not in _QUIET_TERMS:
+            with suppress(OSError):
+                os.write(_input(), questions(self._environment).encode())
+                self._is_asked, self._asked_at = True, time.monotonic()
         return self
 
     def answer(self) -> Terminal:
         """Return what the terminal can do. Waits for the terminal's answers until `within_s` seconds after `ask`;
         without an answer, images are drawn with characters."""
-        try:
-            read = self._read() if self._before is not None else b""
-        finally:
-            self._restore()
+        read = self._read() if self._is_asked else b""
+        self._typed += read
         answers = parse_answers(read, is_behind=bool(self._multiplexer))
         ways = picture_ways(self._environment, answers)
         best = best_way(ways)
         # The cell size that tmux reports to the kernel is invented.
         cell = (None if self._multiplexer else _cell_by_ioctl()) or answers.cell or _DEFAULT_CELL
         return Terminal(best.name if best else "off", cell, tuple(ways), answers)
+
+    def take_typed(self) -> bytes:
+        """Return the input that was read, with the terminal's answers in it, and forget it."""
+        typed, self._typed = self._typed, b""
+        return typed
 
     def _read(self) -> bytes:
         answer = b""
@@ -318,17 +341,11 @@ class TerminalQuestion:
             while len(_ATTRIBUTES.findall(answer)) < awaited:
                 if not select.select([_input()], [], [], max(0.0, deadline - time.monotonic()))[0]:
                     break
-                read = os.read(_input(), 4096)
+                read = os.read(_input(), _READ_BYTES)
                 if not read:
                     break
                 answer += read
         return answer
-
-    def _restore(self) -> None:
-        before, self._before = self._before, None
-        if before is not None:
-            with suppress(OSError, termios.error):
-                termios.tcsetattr(_input(), termios.TCSANOW, before)
 
 
 def questions(environment: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ import sqlite3
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -135,6 +136,10 @@ class Campaign:
         options = ["--continue"] if begun else ["--model", "shapes"]
         if self.engine in ("transformers", "pinned"):
             options = ["--model", "shapes", "--backend", self._backend, *(["--continue"] if begun else [])]
+        return self.start(options)
+
+    def start(self, options: Sequence[str], more: Mapping[str, str] | None = None) -> Terminal:
+        """Start the app with these options. `more`: further environment variables."""
         command = [sys.executable, "-m", "tests.torture.app", self.engine, str(self.full), *options]
         environment = {
             "HOME": str(self.folder),
@@ -145,6 +150,7 @@ class Campaign:
             **self.folders,
             "VLMTUI_GRAPHICS": "off",
             "VLMTUI_KEEP_ALIVE": f"{self.keep_alive_s:g}s",
+            **(more or {}),
         }
         return Terminal(
             [*command, "--keep-alive", f"{self.keep_alive_s:g}s"], env=environment, cwd=str(_ROOT), columns=_COLUMNS
@@ -270,6 +276,12 @@ class Campaign:
         terminal.wait_for(self._draft)
         self._wait_for_store(lambda: self._draft in self._drafts(), number, "draft", "the draft")
         os.kill(terminal.pid, signal.SIGKILL)
+
+    def end_workers(self) -> None:
+        """Kill the guardians, and wait until no worker is left."""
+        self.kill_worker("guardian")
+        while self.processes():
+            time.sleep(0.05)
 
     def kill_worker(self, which: Role) -> None:
         for endpoint in Endpoint.all(self.paths):

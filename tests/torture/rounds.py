@@ -13,13 +13,14 @@ from tests.torture.campaign import BLOWS, SAYING, Campaign, EngineKind
 from tests.torture.deeds import DEEDS as OWN_DEEDS
 from tests.torture.nursery import Nursery
 from tests.torture.scenes import SCENES, Scene
+from tests.torture.starts import WAYS, Starts, talking_server
 from tests.torture.store_deeds import STORE_DEEDS
 
 BLOWS_BY_NAME = {str(blow): blow for blow in BLOWS}
 _RESTING_MAX = 12
 DEEDS = {**OWN_DEEDS, **STORE_DEEDS}
-KINDS = (*BLOWS_BY_NAME, *DEEDS, *SCENES)
-"""A chat with a blow in it, commands that are killed, and what else can be done in the app."""
+KINDS = (*BLOWS_BY_NAME, *DEEDS, *SCENES, "start")
+"""A chat with a blow in it, commands that are killed, what else can be done in the app, and text typed at its start."""
 
 
 def kinds_with(engine: EngineKind) -> tuple[str, ...]:
@@ -127,6 +128,23 @@ class Rounds:
             wrong = scene.play(kind)
             self._resting.append((number, kind, scene, wrong))
             return wrong, 1
+        if kind == "start":
+            folder = self._folder / f"t{number}"
+            folder.mkdir()
+            wrong = typed_at_starts(folder, self._random)
+            if not wrong:
+                shutil.rmtree(folder)
+            return wrong, 0
         found = len(self.campaign.losses.found)
         self.campaign.round(number, BLOWS_BY_NAME[kind])
         return [text for _, _, text in self.campaign.losses.found[found:]], int(kind not in ("none", "disk full"))
+
+
+def typed_at_starts(folder: Path, random: Random) -> list[str]:
+    """Type at two starts of an app in `folder`, and return what was lost."""
+    with talking_server() as server:
+        starts = Starts(folder, random, server)
+        for way in ("load", random.choice(WAYS)):
+            starts.play(way)
+        starts.end()
+    return starts.wrong

@@ -135,6 +135,7 @@ class PlainChat(Screen[None]):
     """A widget with the text of `plain_chat`."""
 
     SCOPE = "chat"
+    is_filled = False
     stopped = 0
     attached = ""
 

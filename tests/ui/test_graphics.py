@@ -185,10 +185,15 @@ def test_off_means_no_widget_and_no_import() -> None:
 
 
 _ASKS = """
-import sys
+import select, sys, termios
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.terminal import TerminalQuestion
-graphics = Graphics.detect("auto", TerminalQuestion(within_s=2.0).ask())  # who answers may be slow
+before = sys.stdin.readline() and termios.tcgetattr(0)
+print("LISTENS", flush=True)
+while not select.select([0], [], [], 0)[0]: pass  # until there is a line
+with TerminalQuestion(within_s=2.0).ask() as question:  # who answers may be slow
+    graphics = Graphics.detect("auto", question)
+print("TYPED", question.take_typed(), termios.tcgetattr(0) == before)
 print("MODE", graphics.mode, *graphics.cell, flush=True)
 """
 
@@ -203,12 +208,14 @@ def test_the_terminal_is_questioned_and_its_settings_restored(answer: bytes, tol
             os.environ.pop(name, None)
         os.execv(sys.executable, [sys.executable, "-c", _ASKS])
     said = b""
-    answered = False
+    os.write(terminal, b"go\r")
+    early, later = b"early\r", b"later" + answer
+    to_come = [(b"LISTENS", early), (b"\x1b[c", later)]
     while b"MODE" not in said or not said.endswith(b"\n"):
         said += os.read(terminal, 4096)
-        if b"\x1b[c" in said and not answered:
-            answered = True
-            os.write(terminal, answer)
+        if to_come and to_come[0][0] in said:
+            os.write(terminal, to_come.pop(0)[1])
     assert told in said.decode()
+    assert f"TYPED {early + later!r} True" in said.decode(), "a key is lost, or the settings are not restored"
     assert os.waitpid(pid, 0)[1] == 0
     os.close(terminal)

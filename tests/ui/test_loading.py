@@ -12,7 +12,7 @@ from textual.widgets import Static
 from tests.support.documents import written
 from tests.support.scripted_engine import Hold, LoadStep, ScriptedHost
 from tests.support.waiting import until
-from tests.ui.conftest import AppPilot, MakeApp, PlainChat
+from tests.ui.conftest import AppPilot, MakeApp
 from vlmtui.domain.engine import LoadFailed, LoadProgress, LoadStage
 from vlmtui.domain.generation import Failure
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -145,9 +145,8 @@ def test_the_clock() -> None:
     assert [clock_text(seconds) for seconds in (0, 7.9, 760, 3723)] == ["0:00", "0:07", "12:40", "1:02:03"]
 
 
-async def test_text_typed_while_a_model_loads_is_the_draft(make_app: MakeApp) -> None:
-    go = asyncio.Event()
-    app = make_app(ScriptedHost(load=held_load(go)), initial_model="shapes")
+async def test_text_typed_while_a_model_loads_is_shown(make_app: MakeApp) -> None:
+    app = make_app(ScriptedHost(load=held_load(asyncio.Event())), initial_model="shapes")
     async with app.run_test() as pilot:
         screen = await loading(app, pilot)
         await pilot.press(*"zoo, or rax", "backspace", *"ce?", "enter", *"[/x]")
@@ -155,9 +154,17 @@ async def test_text_typed_while_a_model_loads_is_the_draft(make_app: MakeApp) ->
         shown = screen.query_one("#typed", Static)
         await until(pilot, lambda: "[/x] pasted▏" in str(shown.content))
         assert shown.display and "zoo, or race?" in str(shown.content)
-        go.set()
-        await until(pilot, lambda: isinstance(app.screen, PlainChat))
-        assert app.conversation.require_chat().draft.text == "zoo, or race?\n[/x] pasted"
+
+
+async def test_letters_after_others_are_text_even_if_the_load_has_failed(make_app: MakeApp) -> None:
+    host = ScriptedHost(load=held_load(asyncio.Event(), LoadFailed(OUT_OF_MEMORY)))
+    host.refuse = VlmtuiError(ErrorKind.NO_ENGINE, "vLLM is not installed.")
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: app.engines.state is EngineState.DEAD)
+        await until(pilot, lambda: app.screen.query_one(FailureView).display)
+        await pilot.press(*"where")
+        assert app.typed_ahead.text == "where" and app.engines.state is EngineState.DEAD
 
 
 async def test_the_draft_survives_a_cancelled_load_and_the_app(make_app: MakeApp, tmp_path: Path) -> None:
@@ -173,7 +180,7 @@ async def test_the_draft_survives_a_cancelled_load_and_the_app(make_app: MakeApp
         await pilot.press(*" a mess")
         app.action_help_quit()
         app.action_help_quit()
-        await until(pilot, lambda: app.conversation.typed_ahead == "")
+        await until(pilot, lambda: app.typed_ahead.text == "")
     store = Store.open(app.services.paths.data, app.services.paths.media)
     found = store.last()
     assert found is not None and store.draft(found).text == "half a mess"

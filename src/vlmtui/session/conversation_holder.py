@@ -69,7 +69,7 @@ class ConversationHolder:
         self.on_damage: Callable[[], object] = lambda: None
         """Called when a write fails because the database is damaged."""
         self.typed_ahead = ""
-        """The text typed while a model loads, until `take_typed` appends it to the draft."""
+        """The text typed before there was a draft, until `take_typed` appends it to the draft."""
 
     @property
     def trouble(self) -> VlmtuiError | None:
@@ -88,7 +88,7 @@ class ConversationHolder:
         return self.chat
 
     def take_typed(self) -> None:
-        """Append `typed_ahead`, the text typed while a model was loading, to the draft."""
+        """Append `typed_ahead` to the draft."""
         if self.typed_ahead:
             chat = self.require_chat()
             gap = " " if chat.draft.text and not chat.draft.text[-1].isspace() else ""

@@ -32,13 +32,13 @@ from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, bindings, method_of
 from vlmtui.ui.departure import Departure
 from vlmtui.ui.keys import KeyBindings, error_text, spell_key, with_remedy
-from vlmtui.ui.messages import EngineChanged, EngineLogGrew
+from vlmtui.ui.messages import EngineChanged, EngineLogGrew, TextTyped
 from vlmtui.ui.model_loading import ModelLoading
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.services import ExitReport, Services
 from vlmtui.ui.stored_conversations import StoredConversations
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.terminal.key_queue import KeyQueue, Steps, ask_user, run_before_keys
+from vlmtui.ui.terminal.key_queue import KeyQueue, Steps, TypedAhead, ask_user, run_before_keys
 from vlmtui.ui.terminal.seam import sends_frames
 from vlmtui.ui.terminal.themes import THEMES, VARIABLES, theme_name
 from vlmtui.ui.widgets.line_editing import EDITS, LINE_EDITS, is_text_area
@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from vlmtui.ui.attachments.frames import FramesChoice
     from vlmtui.ui.chat.screen import ChatScreen
     from vlmtui.ui.conversations import ConversationsScreen
-    from vlmtui.ui.models.loading import LoadingScreen
     from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 _log = logging.getLogger(__name__)
@@ -124,11 +123,16 @@ class VlmtuiApp(App[ExitReport | None]):
         self.stored = StoredConversations(self)
         self._interrupted: InterruptedAnswers | None = None
         self._departure = Departure(self)
-        self.key_queue = KeyQueue(self, super().on_event)
+        self.typed_ahead = TypedAhead(self, partial(self._post_to_screens, TextTyped))
+        self.key_queue = KeyQueue(self, super().on_event, keeps=self.typed_ahead.take)
+        self._is_begun = False
+        """True once the conversation to continue is open, if there is one."""
         self._logged_engine: Engine | None = None
         """The engine whose log lines the app collects."""
         self._is_log_due = False
         self._question = question
+        self.typed_before = b""
+        """What was typed before the app read the terminal; the driver takes it."""
         for theme in THEMES:
             self.register_theme(theme)
         wanted = theme_name(services.settings.theme)
@@ -139,16 +143,19 @@ class VlmtuiApp(App[ExitReport | None]):
         paints = sends_frames(os.environ)
         setting = self.services.settings.graphics
         self.graphics = Graphics.detect(setting, self._question, coloured=not self.no_color, paints=paints)
+        if self._question is not None:
+            self.typed_before = self._question.take_typed()
         return super().run(**options)
 
     def get_driver_class(self) -> type[Driver]:
-        """Return Textual's driver; on Linux one that sends only changed cells, and never waits for the terminal."""
+        """Return Textual's driver; on Linux one that loses no key typed before it starts and, as a rule, sends only
+        changed cells and never waits for the terminal."""
         found = super().get_driver_class()
-        if found.__name__ != "LinuxDriver" or not sends_frames(os.environ):
+        if found.__name__ != "LinuxDriver" or not sends_frames({}):
             return found
-        from vlmtui.ui.terminal.driver import NonBlockingDriver
+        from vlmtui.ui.terminal.driver import NonBlockingDriver, PlainDriver
 
-        return NonBlockingDriver
+        return NonBlockingDriver if sends_frames(os.environ) else PlainDriver
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         """Send an update of the compositor to the terminal: through vlmtui's driver if it can send this update,
@@ -409,11 +416,24 @@ class VlmtuiApp(App[ExitReport | None]):
         """Show the loading screen. `alone`: close all other screens."""
         from vlmtui.ui.models.loading import LoadingScreen
 
-        self._show(LoadingScreen(self.engines, model, typed=self.conversation.typed_ahead), alone=alone)
+        self.typed_ahead.wait()
+        self._show(LoadingScreen(self.engines, model, lambda: self.typed_ahead.text), alone=alone)
 
     def show_chat(self) -> None:
         """Show the chat, and close all other screens."""
         self._show(self.new_chat(), alone=True)
+
+    def give_typed(self) -> None:
+        """Give the composer what was typed before it was there, once it shows the conversation to continue: opening
+        that replaces the composer's text."""
+        screen = self.chat_screen()
+        if self._is_begun and screen is not None and screen is self.screen and screen.is_filled:
+            self.typed_ahead.give(self.key_queue, screen.composer_text)
+
+    def conversation_begun(self) -> None:
+        """Note that no conversation replaces the one on the screen any more without the user's doing."""
+        self._is_begun = True
+        self.give_typed()
 
     def back_to_chat(self) -> None:
         """Close the screens above the chat; if there is no chat, open it."""
@@ -457,9 +477,6 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def on_loading_screen_loaded(self) -> None:
         self.models.loaded()
-
-    def on_loading_screen_typed_ahead(self, event: LoadingScreen.TypedAhead) -> None:
-        self.conversation.typed_ahead = event.text
 
     def on_loading_screen_abort_wanted(self) -> None:
         self.start(self.models.abort, "abort")
@@ -609,6 +626,7 @@ class VlmtuiApp(App[ExitReport | None]):
                 self.stored.offer_backup(self._begin_conversation)
                 return
             self.tell_error(error)
+        self.conversation_begun()
         self.conversation.tell_notice()
 
     # -- the engine

@@ -47,6 +47,8 @@ class ModelLoading:
             self._app.tell_error(self._first_error)
         if self._first is not None:
             self.choose(self._first)
+        else:
+            self._app.call_after_refresh(self._app.typed_ahead.show, self._app.key_queue)
 
     def choose(self, model: Model, machine: Machine | None = None, *, size_accepted: bool = False) -> None:
         """Load a model. Ask the user first if the model brings its own code that is not trusted yet, or if it may not
@@ -119,7 +121,6 @@ class ModelLoading:
     def loaded(self) -> None:
         """Show the chat. Called when a load has ended and the loading screen has shown it."""
         if self._app.shows_a_load():
-            self._app.conversation.take_typed()
             self._app.show_chat()
         info = self._app.engines.info
         for text in info.notes if info is not None else ():
@@ -129,6 +130,7 @@ class ModelLoading:
         """Show the question in `check`, and continue with the user's choice, which may be another model."""
         text = f"{one_line(model.spec.name)}\n\n{check.text}"
         chosen = await self._app.choose(check.title, [option.label for option in check.options], text=text)
+        self._app.typed_ahead.started()
         option = None if chosen is None else check.options[chosen]
         if option is None or option.model is None:
             return
@@ -215,7 +217,6 @@ class ModelLoading:
 
     async def _go_back(self) -> None:
         if await self._app.engines.go_back():
-            self._app.conversation.take_typed()
             self._app.show_chat()
             await self._app.engines.watch()
 

@@ -55,6 +55,7 @@ class StoredConversations:
             screen.attachments.tell_limits()
         elif self._app.engines.is_loaded:
             self._app.show_chat()
+        self._app.conversation_begun()
 
     async def _open(self, conversation: ConversationId) -> None:
         from vlmtui.session.resume import resume_point, resumed_model
@@ -94,10 +95,12 @@ class StoredConversations:
         try:
             if not await self._app.confirm(question, yes="Continue", no="Not now", careful=True):
                 self._app.tell_error(damaged(damage))
+                self._app.conversation_begun()
                 return
             done = await self._app.services.store.restore()
         except VlmtuiError as error:
             self._app.tell_error(error)
+            self._app.conversation_begun()
             return
         finally:
             self._is_asking = False

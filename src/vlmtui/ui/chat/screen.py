@@ -121,10 +121,12 @@ class ChatScreen(Screen[None]):
         self.call_later(self.show_status)
         self.call_after_refresh(self.start, partial(asyncio.to_thread, load_highlighter), "highlighter")
         self._filled.set()
+        self.panel.call_later(self.main_app.give_typed)  # once the panel is mounted, too
 
     def on_screen_resume(self) -> None:
-        """Update the title, which another screen may have changed."""
+        """Update the title, which another screen may have changed, and take what was typed on that screen."""
         self.query_one(ChatFrame).show_title_soon()
+        self.main_app.give_typed()
 
     def on_unmount(self) -> None:
         self._unsubscribe()
@@ -324,6 +326,15 @@ class ChatScreen(Screen[None]):
     def take_composer_text(self) -> None:
         """Copy the composer's text to the draft now: the update that the last key caused may not have run yet."""
         self.chat.draft.text = self.query_one(Composer).text
+
+    @property
+    def is_filled(self) -> bool:
+        """True once the screen shows its conversation."""
+        return self._filled.is_set()
+
+    @property
+    def composer_text(self) -> str:
+        return self.query_one(Composer).text
 
     async def show_conversation(self, *, is_open: bool = False) -> None:
         """Show the conversation once the screen is mounted. `is_open`: the conversation was open already, so keep the

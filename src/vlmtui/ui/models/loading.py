@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -23,7 +22,7 @@ from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import TextBlock
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import with_keys
-from vlmtui.ui.messages import EngineChanged, EngineLogGrew
+from vlmtui.ui.messages import EngineChanged, EngineLogGrew, TextTyped
 from vlmtui.ui.models.log import LogView
 from vlmtui.ui.models.screen import size_text
 from vlmtui.ui.widgets.footer_bar import FooterBar
@@ -153,12 +152,6 @@ class LoadingScreen(Screen[None]):
     SCOPE = "loading"
     BINDINGS = bindings(SCOPE)
 
-    @dataclass
-    class TypedAhead(Message):
-        """The user has typed; `text`: all text typed so far, to be put into the composer after the load."""
-
-        text: str
-
     class Loaded(Message):
         """The engine is ready, and this screen is the one that the user sees."""
 
@@ -171,8 +164,8 @@ class LoadingScreen(Screen[None]):
     class RetryWanted(Message):
         """Load the same model again after a failure."""
 
-    def __init__(self, engines: AppEngines, model: Model, *, typed: str = "") -> None:
-        """`typed`: the text typed during an earlier load."""
+    def __init__(self, engines: AppEngines, model: Model, typed: Callable[[], str]) -> None:
+        """`typed`: returns the text that waits for the composer."""
         super().__init__()
         self._typed = typed
         self._clock = time.monotonic
@@ -200,26 +193,6 @@ class LoadingScreen(Screen[None]):
         self.set_interval(_TICK_S, self._tick)
         self._refresh()
         self._show_typed()
-
-    def on_key(self, event: events.Key) -> None:
-        """Keep typed characters for the composer, which does not exist yet."""
-        binding = self.active_bindings.get(event.key)
-        if binding is not None and binding.enabled:
-            return
-        if event.is_printable and event.character:
-            self._type(self._typed + event.character)
-        elif event.key == "enter" and self._typed:
-            self._type(self._typed + "\n")
-        elif event.key == "backspace":
-            self._type(self._typed[:-1])
-        else:
-            return
-        event.stop()
-
-    def on_paste(self, event: events.Paste) -> None:
-        """Keep pasted text for the composer, which does not exist yet."""
-        event.stop()
-        self._type(self._typed + event.text)
 
     @on(EngineChanged)
     def _engine_changed(self) -> None:
@@ -259,16 +232,12 @@ class LoadingScreen(Screen[None]):
     def action_retry(self) -> None:
         self.post_message(self.RetryWanted())
 
-    def _type(self, text: str) -> None:
-        self._typed = text
-        self._show_typed()
-        self.post_message(self.TypedAhead(text))
-
+    @on(TextTyped)
     def _show_typed(self) -> None:
-        line = self.query_one("#typed", Static)
-        line.display = bool(self._typed)
-        end = "\n".join(visible(self._typed[-_TYPED_MAX:]).split("\n")[-_TYPED_LINES_MAX:])
-        line.update(f"{end}▏\nWaits in the composer until the model is ready; Enter sends it there.")
+        line, typed = self.query_one("#typed", Static), self._typed()
+        line.display = bool(typed)
+        end = "\n".join(visible(typed[-_TYPED_MAX:]).split("\n")[-_TYPED_LINES_MAX:])
+        line.update(f"{end}▏\nGoes into the composer when the model is ready; Enter sends it.")
 
     @property
     def _failed(self) -> bool:

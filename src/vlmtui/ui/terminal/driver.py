@@ -245,6 +245,28 @@ class ReportFilter:
         return at if len(text) - at <= _REPORT_MAX else len(text)
 
 
+def typed_before(app: App[Any]) -> bytes:
+    """Return what was typed before the app's driver read the terminal, once."""
+    typed: bytes = getattr(app, "typed_before", b"")
+    setattr(app, "typed_before", b"")  # noqa: B010 - not every app has it
+    return typed
+
+
+class PlainDriver(LinuxDriver):
+    """Textual's own driver, which also gets what was typed before it read the terminal."""
+
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        super().__init__(app, **options)
+        self.app = app
+
+    def run_input_thread(self) -> None:
+        reports = ReportFilter()
+        text = reports.feed(typed_before(self.app).decode(errors="replace")) + reports.flush()
+        for message in XTermParser().feed(text) if text else ():
+            self.process_message(message)
+        super().run_input_thread()
+
+
 class NonBlockingDriver(LinuxDriver):
     """Sends only cells that differ from what the terminal shows. A terminal that accepts nothing (a hung connection, a
     stopped multiplexer) does not block the event loop.
@@ -389,10 +411,12 @@ class NonBlockingDriver(LinuxDriver):
         parser = XTermParser()
         decode = getincrementaldecoder("utf-8")("replace").decode
         reports = ReportFilter()
-        has_fed = False
+        text = reports.feed(decode(typed_before(self.app)))
         while not self.exit_event.is_set():
+            for message in [*(parser.feed(text) if text else ()), *parser.tick()]:
+                self.process_message(message)
             wait_s = reports.patience_s
-            if wait_s is None and has_fed:
+            if wait_s is None and text:
                 wait_s = _LONE_ESCAPE_S
             ready, _, _ = select.select([self.fileno, ended], [], [], wait_s)
             if ended in ready:
@@ -404,9 +428,6 @@ class NonBlockingDriver(LinuxDriver):
                 text = reports.feed(decode(data))
             else:
                 text = reports.flush()
-            has_fed = bool(text)
-            for message in [*(parser.feed(text) if text else ()), *parser.tick()]:
-                self.process_message(message)
 
     def _read(self) -> bytes:
         """Return input; empty if the terminal has disappeared."""

@@ -74,8 +74,11 @@ class Graphics:
         """
         if setting in _NOT_ASKED:
             return cls(cast(GraphicsMode, setting) if coloured else "off")
-        with question or TerminalQuestion().ask() as asked:
-            terminal = asked.answer()
+        if question is not None:
+            terminal = question.answer()
+        else:
+            with TerminalQuestion().ask() as asked:
+                terminal = asked.answer()
         mode = cast(GraphicsMode, terminal.mode if setting == "auto" else setting)
         if not paints and mode not in (*GRIDS, "off"):
             drawn = (way.name for way in terminal.ways if way.is_possible and way.name in GRIDS)
