@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 from PIL import Image
 
+from tests.support.scripted_engine import scripted_info
 from tests.ui.conftest import StartChat, picture
 from vlmtui.domain.generation import Failure
 from vlmtui.errors import ErrorKind
 from vlmtui.media.stage import stage
+from vlmtui.session.cost import Cost
 from vlmtui.session.dials import processor_arguments
 from vlmtui.session.engines import EngineState
+from vlmtui.ui.chat.frame import context_rows
 
 
 async def test_tokens_of_each_attachment_and_of_the_whole_prompt(chatting: StartChat, tmp_path: Path) -> None:
@@ -86,6 +90,13 @@ async def test_a_message_that_fills_the_context_stays(chatting: StartChat) -> No
         await chat.until(lambda: "Too long for the model" in chat.notes)
         assert chat.controller.exchanges == []
         assert chat.composer.text.startswith("word ")
+
+
+def test_an_unknown_context_sets_no_limit() -> None:
+    cost = Cost(9000, 0, {})
+    assert not cost.is_too_much and cost.text == "This prompt takes 9,000 tokens."
+    (row,) = context_rows(msgspec.structs.replace(scripted_info(), max_model_len=0), 9000)
+    assert row.plain.strip() == "9,000 tokens"
 
 
 async def test_smaller_halves_the_images(chatting: StartChat, tmp_path: Path) -> None:

@@ -17,12 +17,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pexpect
 import pytest
 from PIL import Image
 
 from tests.support.plain_app import HOLD
-from tests.support.scripted_engine import Die, Hold, ScriptedHost
+from tests.support.scripted_engine import Die, Hold, ScriptedHost, scripted_info
 from tests.support.sounds import write_tone, write_with_pictures
 from tests.support.typed_lines import TypedLines
 from tests.unit.store.made import exchange
@@ -118,6 +119,12 @@ async def test_models_are_listed_and_loaded_by_name(tmp_path: Path) -> None:
     assert "shapes is ready: vLLM 0.32.0, 4,096 tokens of context." in text
     assert "a red circle at the left" in text
     assert report.model == "shapes"
+
+
+async def test_a_server_without_version_and_context_is_ready(tmp_path: Path) -> None:
+    info = msgspec.structs.replace(scripted_info(), engine="Server", engine_version="", max_model_len=0)
+    text, _ = await said(tmp_path, "hello", host=ScriptedHost(info=info))
+    assert "shapes is ready: Server, its context is unknown." in text
 
 
 async def test_answers_branch_and_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -439,6 +439,14 @@ async def test_another_server_gets_standard_fields_alone_and_may_not_list_its_mo
     assert set(body["messages"][0]["content"][0]) == {"type", "image_url"}  # type: ignore[index]
 
 
+async def test_a_context_that_a_server_does_not_tell_is_unknown(server: FaultServer) -> None:
+    for model, known in (({"id": "a"}, 0), ({"id": "a", "meta": {"n_ctx": 512}}, 512)):
+        server.replies["/v1/models"] = [sends({"data": [model]})]
+        engine = await connected(server)
+        assert engine.info.max_model_len == known
+        await engine.shutdown()
+
+
 async def test_other_servers_have_no_videos_and_no_logprobs(server: FaultServer) -> None:
     server.replies["/version"] = [sends({"detail": "Not Found"}, status=404)]
     engine = await connected(server)

@@ -128,7 +128,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """`cpu`, or the GPU's name."""
     dtype: str
     max_model_len: int
-    """Context length in tokens."""
+    """Context length in tokens; 0: unknown, since a server need not tell it."""
     has_chat_template: bool
     limits: dict[Modality, int]
     """The most items of each modality in one prompt."""

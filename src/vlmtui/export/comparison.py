@@ -83,7 +83,7 @@ def run_facts(comparison: Comparison) -> list[tuple[str, str]]:
     rows = [
         ("model", comparison.model),
         ("revision", comparison.revision or "unknown"),
-        (comparison.engine, comparison.engine_version),
+        (comparison.engine, comparison.engine_version or "unknown version"),
         ("sampling", _json(sampling)),
         ("engine arguments", _json(comparison.engine_args)),
     ]

@@ -89,7 +89,7 @@ class EngineFingerprint(Record, frozen=True, kw_only=True):
     @property
     def facts(self) -> str:
         """The engine in one line: `vLLM 0.32.0 · float32 · cpu`."""
-        return " · ".join(filter(None, (f"{self.engine} {self.engine_version}", self.dtype, self.device)))
+        return " · ".join(filter(None, (f"{self.engine} {self.engine_version}".strip(), self.dtype, self.device)))
 
 
 class Side(Record, frozen=True, kw_only=True):

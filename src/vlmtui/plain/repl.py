@@ -555,8 +555,9 @@ class Repl:
         if stage is not None and progress is not None:
             self.tell(f"  {stage.label} … {progress.elapsed_s:.0f} s")
         elif controller.state is EngineState.READY and info is not None:
-            engine = f"{one_line(info.engine)} {one_line(info.engine_version)}"
-            self.tell(f"{name} is ready: {engine}, {info.max_model_len:,} tokens of context.")
+            engine = one_line(f"{info.engine} {info.engine_version}".strip())
+            context = f"{info.max_model_len:,} tokens of context" if info.max_model_len else "its context is unknown"
+            self.tell(f"{name} is ready: {engine}, {context}.")
             self._write_lines(*map(one_line, info.notes))
         elif controller.state is EngineState.HUNG:
             self.tell(f"{name} does not answer.", severity="warning")

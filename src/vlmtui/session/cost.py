@@ -19,6 +19,7 @@ from vlmtui.session.dials import processor_arguments
 from vlmtui.session.draft import DraftToken
 from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.generation import render
+from vlmtui.text import counted
 
 _LONG_TEXT = 2000
 """The fewest characters of a text without attachments whose tokens are counted."""
@@ -33,18 +34,20 @@ class Cost(msgspec.Struct, frozen=True):
 
     prompt_tokens: int
     context: int
-    """The engine's context length, in tokens."""
+    """The engine's context length, in tokens; 0: unknown."""
     tokens: Mapping[int, int]
     """Tokens of the draft's attachments, by number."""
 
     @property
     def is_too_much(self) -> bool:
         """True if the prompt leaves no room for an answer."""
-        return self.prompt_tokens >= self.context
+        return 0 < self.context <= self.prompt_tokens
 
     @property
     def text(self) -> str:
         """The cost for display: `This prompt takes 1,200 of 8,192 tokens (15%).`"""
+        if not self.context:
+            return f"This prompt takes {counted(self.prompt_tokens, 'token')}."
         used = f"{self.prompt_tokens:,} of {self.context:,} tokens"
         if self.is_too_much:
             return f"Too long for the model: {used}."

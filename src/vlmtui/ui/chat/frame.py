@@ -22,7 +22,7 @@ from vlmtui.session.conversation import Conversation, QueuedMessage, head_of
 from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.prompt_report import PromptMedia, prompt_media
-from vlmtui.text import one_line
+from vlmtui.text import counted, one_line
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.keys import with_keys
 from vlmtui.ui.widgets.clicks import clicked, is_click
@@ -217,9 +217,12 @@ def _fill(panel: Static, rows: list[Content]) -> None:
 
 
 def context_rows(info: EngineInfo, context_used: int | None) -> list[Content]:
-    """Return a gauge of the context, its tokens, and their share of the limit."""
+    """Return a gauge of the context, its tokens, and their share of the limit; only its tokens if the limit is
+    unknown."""
     used, most = context_used or 0, info.max_model_len
-    share = min(1.0, used / most) if most else 0.0
+    if not most:
+        return [_row(counted(used, "token"), "")]
+    share = min(1.0, used / most)
     style = "$text-warning" if share >= _NEARLY_FULL else "$accent"
     filled = round(share * _ROW)
     gauge = Content.assemble((_FULL * filled, style), (_EMPTY * (_ROW - filled), "$faint"))
@@ -335,8 +338,9 @@ class StatusBar(Static):
         parts.append(Content.styled(self._chat.settings.summary, "$muted"))
         if info is not None:
             context_used = self._chat.context_used or 0
-            full = "$text-warning" if context_used >= _NEARLY_FULL * info.max_model_len else "$muted"
-            parts.append(Content.styled(f"context {context_used:,} / {info.max_model_len:,}", full))
+            most = f" / {info.max_model_len:,}" if info.max_model_len else ""
+            is_full = most and context_used >= _NEARLY_FULL * info.max_model_len
+            parts.append(Content.styled(f"context {context_used:,}{most}", "$text-warning" if is_full else "$muted"))
             parts.append(Content.styled(f"{info.device} {info.dtype}", "$muted"))
         self.update(Content.styled("  ·  ", "$faint").join(parts))
 

@@ -144,7 +144,7 @@ def _model(inspected: PromptReport) -> list[tuple[str, str]]:
             ("model", recipe.model),
             ("revision", recipe.revision or "unknown"),
             ("family", recipe.family or ""),
-            (recipe.engine or "engine", recipe.engine_version),
+            (recipe.engine or "engine", recipe.engine_version or ("unknown version" if recipe.engine else "")),
         ]
     loras = [f"{one.name} (id {one.id}, {one.path})" for one in adapters_of(info.spec)]
     return [
@@ -154,7 +154,7 @@ def _model(inspected: PromptReport) -> list[tuple[str, str]]:
         ("family", info.spec.family or ""),
         ("architecture", info.architecture),
         ("LoRA", ", ".join(loras) or "none"),
-        (info.engine, info.engine_version),
+        (info.engine, info.engine_version or "unknown version"),
     ]
 
 
@@ -236,7 +236,7 @@ def _engine(info: EngineInfo) -> list[tuple[str, str]]:
     return [
         ("device", info.device),
         ("dtype", info.dtype),
-        ("context", f"{info.max_model_len:,} tokens"),
+        ("context", f"{info.max_model_len:,} tokens" if info.max_model_len else "unknown"),
         ("takes at most", limits),
         ("frames a video", str(info.spec.num_frames) if "video" in info.limits else ""),
         ("loaded in", f"{info.load_s:.1f} s"),

@@ -230,8 +230,6 @@ class FrameLimit:
         return count if isinstance(count, int) else None
 
 
-_UNKNOWN_LENGTH = 1_000_000
-"""The assumed context length in tokens of a server that does not report it."""
 _LIMITS: dict[Modality, int] = {"image": 64, "video": 8, "audio": 8}
 """The assumed limits of items in a prompt. Servers do not report theirs, and reject a request that exceeds them."""
 _FLAGS: dict[Capability, str] = {
@@ -302,7 +300,7 @@ class RemoteEngine:
             engine_version=facts.version,
             device=api.shown,
             dtype="",
-            max_model_len=model.max_model_len or _UNKNOWN_LENGTH,
+            max_model_len=model.max_model_len or 0,
             has_chat_template=True,
             limits=_limits(facts, dict(options.limit_mm_per_prompt)),
             load_s=0.0,
