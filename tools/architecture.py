@@ -205,6 +205,26 @@ def sleeps(house: House) -> list[Place]:
     return sorted(found)
 
 
+def unguarded_questions(house: House) -> list[Place]:
+    """Return calls of `Path.exists`, `is_file` and `is_dir` outside of a `try` or `suppress`. They raise OSError for a
+    folder without permission and a name that is too long; `vlmtui.reading.is_file` and `is_folder` do not."""
+    found = []
+    for module in house.modules:
+        guarded = {
+            id(inner)
+            for outer in ast.walk(module.tree)
+            if isinstance(outer, ast.Try) or (isinstance(outer, ast.With) and "suppress" in ast.unparse(outer.items[0]))
+            for inner in ast.walk(outer)
+        }
+        for part in module.functions:
+            for node in part.nodes:
+                if isinstance(node, ast.Call) and not node.args and id(node) not in guarded:
+                    called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+                    if called in ("exists", "is_file", "is_dir"):
+                        found.append(Place(module.path, node.lineno, f"{called} in {part.name}"))
+    return sorted(found)
+
+
 def broad_excepts(house: House) -> list[Place]:
     """Return `except Exception`, `except BaseException` and bare `except`, with their functions."""
     found = []

@@ -34,6 +34,17 @@ SLEEPS = {
     "ui/models/loading.py: set_interval in StageList.on_mount": "a clock on the screen",
 }
 """Places that sleep or poll, each with its reason."""
+OTHERS_PATHS = ("cli/", "media/", "plain/", "session/", "ui/")
+"""Rooms whose paths are named by users, files and models."""
+OWN_PATHS = {
+    "cli/conversations.py: is_file in newest_conversations": "the database",
+    "cli/doctor.py: exists in _check_disk": "a fault of vlmtui's own folders is what doctor looks for",
+    "cli/doctor.py: is_file in crashes_in": "the package",
+    "cli/doctor.py: is_file in make_report": "the hub's folder",
+    "cli/help.py: is_dir in docs_folder": "the package",
+    "media/content_store.py: is_file in place": "the store",
+    "media/download.py: is_file in _store": "the folder of downloads",
+}
 BROAD_EXCEPTS = {
     "cli/main.py: except Exception in main": "the edge of the command line",
     "worker/engine_thread.py: except Exception in EngineThread.start.live": "the edge of a load",
@@ -130,6 +141,11 @@ def without_lines(places: Iterable[Place]) -> set[str]:
 
 def test_keys_stand_in_the_action_table(house: House) -> None:
     assert architecture.bindings_outside(house) == []
+
+
+def test_a_path_that_others_name_is_asked_with_care(house: House) -> None:
+    found = without_lines(architecture.unguarded_questions(house))
+    assert {place for place in found if place.startswith(OTHERS_PATHS)} == set(OWN_PATHS)
 
 
 def test_nothing_polls_without_a_reason(house: House) -> None:

@@ -331,9 +331,10 @@ class _Batch:
     def _has_passed(self) -> bool:
         """Print failures and score; return False if there are failures or the score is below `--min-score`."""
         failed = self.tally.failed + self.tally.failed_before
+        correct, expected, errors = score_of(self.output.path)
         if failed:
-            note(f"Failed: {failed:,}. --retry-errors asks again.")
-        correct, expected = score_of(self.output.path)
+            kinds = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in errors.most_common())
+            note(f"Failed: {failed:,} ({kinds}). --retry-errors asks again.")
         if expected:
             note(f"As expected: {correct:,} of {expected:,} ({correct / expected:.1%}).")
         least = self.arguments.min_score

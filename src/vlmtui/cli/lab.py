@@ -33,6 +33,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.golden import By, Golden, read_golden
 from vlmtui.inspection.stages import CheckedSide, Stage, StageOutcome, Tolerance, where_to_look
+from vlmtui.reading import is_file, is_folder
 from vlmtui.registry.hub_cache import model_folder
 from vlmtui.registry.match import Model, resolve, with_engine_args, with_preset
 from vlmtui.registry.schema import KnownDifference
@@ -294,7 +295,7 @@ async def _record(lab: Lab) -> int:
         model = resolve(lab.application.registry, name)
         folder = golden_folder(Path(arguments.folder), name)
         cases = lab.cases(model, RECORDED, folder)
-        local = model_folder(model.spec.model) if Path(name).is_dir() else None
+        local = model_folder(model.spec.model) if is_folder(Path(name)) else None
         called = os.path.relpath(local, folder) if local is not None else name
         for case, side in zip(cases, await lab.by_maker(by, name)(cases), strict=True):
             if side.error:
@@ -417,7 +418,7 @@ def _json_files(given: Sequence[Path]) -> list[Path]:
     """Return the files; for a folder, the JSON files in it, sorted. Raises VlmtuiError if it has none."""
     found: list[Path] = []
     for path in given:
-        inside = sorted(one for one in path.rglob("*.json") if one.is_file()) if path.is_dir() else [path]
+        inside = sorted(one for one in path.rglob("*.json") if is_file(one)) if is_folder(path) else [path]
         if not inside:
             raise bad_input(f"{path} has no JSON files.", hint="`ask --export` and `golden record` write them.")
         found += inside

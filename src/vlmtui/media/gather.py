@@ -16,7 +16,7 @@ from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.folder import natural
 from vlmtui.media.pages import SOUND_OF, sound_source, split_pages
 from vlmtui.media.paths import TEXT_MAX, is_url, looks_like_media, parse_paths, resolved, split_words
-from vlmtui.reading import shown_name, unreadable
+from vlmtui.reading import is_folder, shown_name, unreadable
 from vlmtui.text import one_line
 
 ASK_ABOVE = 20
@@ -88,7 +88,7 @@ class _Search:
             self._add(map(path.with_name, chosen.names()))
         elif failure is not None and path.name.endswith(SOUND_OF) and _failure(sound_source(path)) is None:
             self._add([path])
-        elif failure is None and path.is_dir():
+        elif failure is None and is_folder(path):
             self._add_folder(path)
         elif failure is None:
             self._add([path])
@@ -142,7 +142,7 @@ class _Search:
             for path in self._step(folder, parts[at]):
                 if last:
                     yield path
-                elif path.is_dir():
+                elif is_folder(path):
                     waiting.append((path, at + 1))
 
     def _step(self, folder: Path, part: str) -> list[Path]:
@@ -157,7 +157,7 @@ class _Search:
     def _folders(self, folder: Path) -> list[Path]:
         """Return the subfolders that `**` searches: no hidden ones and no links, which could be circular."""
         below = (folder / name for name in self.entries(folder) if not name.startswith("."))
-        return [path for path in below if not path.is_symlink() and path.is_dir()]
+        return [path for path in below if not path.is_symlink() and is_folder(path)]
 
     def entries(self, folder: Path, *, say: bool = False) -> list[str]:
         """Return the names in a folder, up to the remaining limit; each folder is read once."""

@@ -14,7 +14,7 @@ import msgspec
 
 from vlmtui.media.paths import has_media_name, is_url, public_address, resolved, sniffed, split_words
 from vlmtui.media.sniff import Kind
-from vlmtui.reading import source_text
+from vlmtui.reading import is_file, source_text
 
 TEXT_MAX = 50_000
 """Maximum number of characters to search. Of a longer message, only the beginning and the end are searched."""
@@ -210,6 +210,6 @@ def _folder(one: _Spelling, path: Path) -> Mention:
     except OSError as error:
         return Mention(one.start, one.end, one.name, MentionKind.UNREADABLE, title=error.strerror or "")
     media = (path / name for name in names if has_media_name(name) and not name.startswith("."))
-    files = tuple(sorted((file for file in media if file.is_file()), key=natural_key))
+    files = tuple(sorted(filter(is_file, media), key=natural_key))
     kind = MentionKind.FOLDER if files else MentionKind.OTHER
     return Mention(one.start, one.end, one.name, kind, files, "a folder")

@@ -20,7 +20,7 @@ from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.content_store import store_bytes
 from vlmtui.media.pdf_renderer import Refusal
 from vlmtui.processes import python_command, safe_environment
-from vlmtui.reading import file_name, read_whole, shown_name, source_text
+from vlmtui.reading import file_name, is_file, read_whole, shown_name, source_text
 
 _MOVING = frozenset({"GIF", "WEBP", "PNG", "AVIF"})
 """Pillow's formats whose parts are frames; in all others they are pages."""
@@ -137,14 +137,15 @@ def with_page(path: Path, page: int = 1, dots: int | None = None) -> tuple[Path,
     """Return the file, page and dots per inch of a path such as `paper.pdf#page=3&dpi=300`. An existing file of exactly
     that name takes precedence."""
     chosen = split_pages(path.name)
-    if len(chosen.pages) != 1 or path.exists():
+    if len(chosen.pages) != 1 or chosen.file in ("", ".") or is_file(path):
         return path, page, dots
     return path.with_name(chosen.file), chosen.pages[0], chosen.dots
 
 
 def sound_source(path: Path) -> Path:
     """Return the video of a path such as `clip.mp4#sound`."""
-    return path.with_name(path.name.removesuffix(SOUND_OF))
+    name = path.name.removesuffix(SOUND_OF)
+    return path.with_name(name) if name not in ("", ".", path.name) else path
 
 
 BYTES_MAX = 500_000_000

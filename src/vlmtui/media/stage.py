@@ -15,7 +15,7 @@ from vlmtui.media import images
 from vlmtui.media.pages import SOUND_OF, sound_source, stage_page, with_page
 from vlmtui.media.paths import address_file_name, is_url, public_address
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
-from vlmtui.reading import opened, read_whole, shown_name
+from vlmtui.reading import is_file, opened, read_whole, shown_name
 
 FILE_BYTES_MAX = 16_000_000_000
 """Maximum size of any file, in bytes; images have a lower limit."""
@@ -44,7 +44,7 @@ def stage(
     VlmtuiError (BAD_INPUT) naming the file and why it cannot be attached.
     """
     path, page, dots = with_page(path, page, dots)
-    if path.name.endswith(SOUND_OF) and not path.exists():
+    if path.name.endswith(SOUND_OF) and not is_file(path):
         return _stage_sound(sound_source(path), store)
     found = file_type(path)
     if found.kind is Kind.DOCUMENT:
@@ -78,7 +78,7 @@ def stage_as(
     Raises VlmtuiError as `stage` does, and if the file has another modality.
     """
     if modality == "audio":
-        return _stage_sound(path if path.exists() else sound_source(path), store)
+        return _stage_sound(path if is_file(path) else sound_source(path), store)
     found = stage(path, store, sampling=sampling, page=page, dots=dots, still=modality == "image")
     if found.modality != modality:
         raise bad_input(f"{shown_name(path)} is {_NOUNS[found.modality]}, not {_NOUNS[modality]}.")

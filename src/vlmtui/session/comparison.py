@@ -27,7 +27,7 @@ from vlmtui.inspection.prompt_turns import PlaceholderSlot, own_tokens, placehol
 from vlmtui.inspection.raw_prompt_check import Finding, check_raw
 from vlmtui.inspection.replay import Comparison, Side, from_json
 from vlmtui.paths import Paths
-from vlmtui.reading import read_struct, read_whole
+from vlmtui.reading import is_file, read_struct, read_whole
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
@@ -123,7 +123,7 @@ class SavedPrompts:
     def names(self) -> list[str]:
         """Return the names of all saved prompts, sorted."""
         try:
-            found = [file.stem for file in self._folder.iterdir() if file.suffix == ".txt" and file.is_file()]
+            found = [file.stem for file in self._folder.iterdir() if file.suffix == ".txt" and is_file(file)]
         except OSError:
             return []
         return sorted((name for name in found if _NAME.fullmatch(name)), key=str.casefold)

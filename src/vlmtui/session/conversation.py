@@ -15,6 +15,7 @@ from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import GenerateRequest
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
+from vlmtui.reading import is_file
 from vlmtui.registry.match import Model
 from vlmtui.registry.schema import Family
 from vlmtui.session.answers import LiveAnswers
@@ -443,7 +444,7 @@ async def save_conversation(chat: Conversation, name: str, teller: Teller) -> No
     if conversation is None:
         raise bad_input("There is no message to save yet.")
     path = Path(name).expanduser()
-    if path.exists():
+    if is_file(path):
         raise bad_input(f"{one_line(name)} already exists.", hint="Choose another name.")
     document = await chat.recorder.store.run(lambda store: document_of(store, conversation))
     for damaged in await asyncio.to_thread(write_document, document, path, format_of(path)):

@@ -14,7 +14,7 @@ from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.images import BYTES_MAX, open_image, open_prepared
 from vlmtui.media.thumbnails import open_pixels
-from vlmtui.reading import read_whole
+from vlmtui.reading import is_file, read_whole
 from vlmtui.session.seeing import ModelView
 
 ViewKind = Literal["original", "sent", "seen", "difference"]
@@ -91,7 +91,7 @@ def _original(attachment: Attachment) -> Image.Image | VlmtuiError:
     path = Path(attachment.source)
     if attachment.modality == "video":
         return bad_input("A video is shown by the frames that were sent.")
-    if not attachment.source or not path.is_absolute() or not path.is_file():
+    if not attachment.source or not path.is_absolute() or not is_file(path):
         return bad_input("The original file is not there any more; what was sent is a copy.")
     try:
         with open_image(read_whole(path, bytes_max=BYTES_MAX), path) as image:

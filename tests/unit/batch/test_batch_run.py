@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import errno
+import io
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -13,7 +17,7 @@ from PIL import Image
 from tests.support.batches import Bench, Gate
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.session.batch import media_desk, results
-from vlmtui.session.batch.items import items_over_files
+from vlmtui.session.batch.items import MediaSource, items_over_files
 from vlmtui.session.batch.run import Tally
 
 
@@ -91,6 +95,79 @@ async def test_a_wrong_line_costs_one_line_with_its_number(bench: Bench) -> None
     assert all(error["message"].startswith(f"Line {number}: ") for number, (_, error) in errors.items())  # type: ignore[index]
     assert "unknown field `promt`" in errors[3][1]["message"]  # type: ignore[index]
     assert "is also used in line 1" in errors[4][1]["message"]  # type: ignore[index]
+
+
+async def test_whatever_an_item_names_costs_only_its_line(bench: Bench) -> None:
+    (bench.folder / "dangling.png").symlink_to("nowhere")
+    (bench.folder / "circle.png").symlink_to("circle.png")
+    os.mkfifo(bench.folder / "fifo.png")
+    (bench.folder / "empty.png").touch()
+    names = [
+        "a" * 5000, "a" * 5000 + "#page=2", "/".join(["ab"] * 3000), "/", ".", "..", "..#page=1", ".#page=1", "x\0.png",
+        "\ud800.png", "dangling.png", "circle.png", "fifo.png", "fifo.png/below.png", "empty.png", "/proc/self/mem",
+        "~nobody-at-all/a.png", "file://host/a.png", "data:image/png;base64,%%", "data:image/png;base64,AAAA",
+        "data:image/png;base64,é", "data:,hello", "data:", "http://[::1", "#sound", "x#sound",
+    ]  # fmt: skip
+    lines = [{"id": f"{n}", "images": [name], "prompt": "x"} for n, name in enumerate(names)]
+    sounds = [{"id": f"s{n}", "audios": [name], "prompt": "x"} for n, name in enumerate(names)]
+    bench.write(*lines, *sounds, {"id": "good", "prompt": "fine"})
+    tally = await bench.run()
+    assert (tally.answered, tally.failed) == (1, 2 * len(names)), bench.answers()
+    tally = await bench.run()
+    assert (tally.answered_before, tally.failed + tally.failed_before) == (1, 2 * len(names)), "it goes on"
+
+
+@pytest.mark.parametrize("failure", [errno.EACCES, errno.EIO, errno.ESTALE, errno.ENOSPC, errno.EMFILE, None])
+async def test_an_error_of_the_system_is_the_items_unless_the_machine_is_at_fault(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, failure: int | None
+) -> None:
+    def fails(desk: media_desk.MediaDesk, source: MediaSource) -> str:
+        raise ValueError("odd") if failure is None else OSError(failure, os.strerror(failure))
+
+    Image.new("RGB", (32, 32)).save(bench.folder / "a.png")
+    bench.write({"id": "a", "images": ["a.png"], "prompt": "what?"}, {"id": "b", "prompt": "fine"})
+    monkeypatch.setattr(media_desk.MediaDesk, "content", fails)
+    if failure in (errno.ENOSPC, errno.EMFILE):
+        with pytest.raises(OSError, match=os.strerror(failure)):
+            await bench.run()
+    else:
+        assert ((await bench.run()).failed, bench.answers()) == (1, {"a": None, "b": "said: fine 0"})
+
+
+async def test_a_file_that_vanishes_before_it_is_loaded_costs_its_line(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = media_desk.MediaDesk.content
+
+    def vanishes(desk: media_desk.MediaDesk, source: MediaSource) -> str:
+        found = content(desk, source)
+        Path(source.place).unlink()
+        return found
+
+    Image.new("RGB", (32, 32)).save(bench.folder / "a.png")
+    bench.write({"id": "a", "images": ["a.png"], "prompt": "what?"}, {"id": "b", "prompt": "fine"})
+    monkeypatch.setattr(media_desk.MediaDesk, "content", vanishes)
+    assert ((await bench.run()).failed, bench.answers()) == (1, {"a": None, "b": "said: fine 0"})
+
+
+async def test_every_form_of_base64_is_read(bench: Bench) -> None:
+    image = io.BytesIO()
+    Image.effect_noise((32, 32), 90).save(image, "PNG")
+    plain = base64.b64encode(image.getvalue()).decode()
+    assert {"+", "/"} <= set(plain)
+    forms = [plain, plain.rstrip("="), plain.replace("+", "-").replace("/", "_"), quote(plain, safe=""),
+             "\n".join(plain[start : start + 76] for start in range(0, len(plain), 76))]  # fmt: skip
+    bench.write(*({"id": f"{n}", "images": [f"data:image/png;base64,{form}"], "prompt": "x"}
+                  for n, form in enumerate(forms)))  # fmt: skip
+    assert (await bench.run()).answered == len(forms)
+
+
+async def test_an_answer_without_text_is_an_error_that_is_not_asked_twice(bench: Bench) -> None:
+    bench.trouble = lambda question: ErrorKind.NO_ANSWER if question == "tool" else None
+    bench.write({"id": "a", "prompt": "tool"}, {"id": "b", "prompt": "fine"})
+    assert (await bench.run()).failed == 1
+    assert bench.engines[0].asked.count("tool") == 1
+    assert results.score_of(bench.output).errors == {"no_answer": 1}
 
 
 async def test_retry_errors_replaces_their_lines(bench: Bench) -> None:
@@ -282,6 +359,14 @@ def test_a_file_name_that_is_not_text_becomes_an_id(tmp_path: Path) -> None:
     (item,) = items_over_files([("image", str(tmp_path))], "what?")
     assert item.id.endswith("\\xff.png")
     assert os.fsencode(item.sources[0].place) == name
+
+
+def test_a_pattern_without_files_is_refused_before_the_first_question(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    for pattern, said in (("*.gif", "There is no image in"), ("a" * 300 + ".png", "too long for a path"),
+                          ("a.png/b", "does not exist"), ("\0", "Can.t read")):  # fmt: skip
+        with pytest.raises(VlmtuiError, match=said):
+            items_over_files([("image", str(tmp_path)), ("image", str(tmp_path / pattern))], "what?")
 
 
 def test_the_files_of_a_folder_come_by_name(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ ODD = (
 def test_the_score_ignores_lines_without_a_result(odd: bytes, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_bytes(odd + SOUND)
-    assert score_of(path) == (1, 1)
+    assert score_of(path)[:2] == (1, 1)
 
 
 @pytest.mark.parametrize("number", ["99999999999999999999", "-1"])

@@ -18,7 +18,7 @@ from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.domain.template import EFFORT, TEMPLATE
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.paths import is_url, looks_like_media
-from vlmtui.reading import decode_json
+from vlmtui.reading import decode_json, is_file, is_folder, unreadable
 from vlmtui.session.structured import check_json
 from vlmtui.text import human_bytes, one_line, quoted
 
@@ -26,6 +26,7 @@ LINE_MAX = 200_000_000
 """Most bytes of a line, which may contain images as base64."""
 _CHUNK = 1 << 20
 _ID_MAX = 512
+_SHOWN_MAX = 200
 _LOGPROBS_MAX = 20
 _SAMPLING = frozenset({*PARAMETERS, "stop", "stop_token_ids", "skip_special_tokens"})
 """The fields of `Sampling` that an item may set."""
@@ -364,20 +365,24 @@ def _sampling_of(values: Mapping[str, Any]) -> tuple[dict[str, object], int | No
 
 
 def items_over_files(patterns: Sequence[tuple[Modality, str]], question: str) -> Iterator[BatchItem]:
-    """Yield an item for each file, with its name as the id. Raises VlmtuiError if a pattern matches no file."""
-    number = 0
+    """Return an item for each file, with its name as the id. Raises VlmtuiError if a pattern matches no file."""
+    found: list[tuple[Modality, str]] = []
     for modality, pattern in patterns:
-        before = number
-        for name in _files(pattern):
-            number += 1
-            place = name if is_url(name) else os.path.abspath(name)  # noqa: PTH100  (links must stay)
-            yield BatchItem(
-                line=number,
-                id=os.fsencode(name).decode("utf-8", "backslashreplace"),
-                messages=question_messages(question, (MediaSource(modality=modality, place=place),)),
-            )
-        if number == before:
-            raise bad_input(f"There is no {modality} in {one_line(pattern)}.")
+        names = list(_files(pattern))
+        if not names:
+            _require_listed(Path(os.path.expanduser(pattern)))  # noqa: PTH111  (Path's fails on ~nobody)
+            raise bad_input(f"There is no {modality} in {one_line(pattern)[:_SHOWN_MAX]}.")
+        found += [(modality, name) for name in names]
+    return (_item_about(number, *one, question) for number, one in enumerate(found, 1))
+
+
+def _item_about(number: int, modality: Modality, name: str, question: str) -> BatchItem:
+    place = name if is_url(name) else os.path.abspath(name)  # noqa: PTH100  (links must stay)
+    return BatchItem(
+        line=number,
+        id=os.fsencode(name).decode("utf-8", "backslashreplace"),
+        messages=question_messages(question, (MediaSource(modality=modality, place=place),)),
+    )
 
 
 def repeated_items(
@@ -408,14 +413,24 @@ def repeated_items(
         )
 
 
+def _require_listed(path: Path) -> None:
+    """Raise VlmtuiError if the system does not let a folder be listed, or refuses the path. A pattern passes."""
+    try:
+        next(path.iterdir(), None) if is_folder(path) else path.stat()
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+
+
 def _files(pattern: str) -> Iterator[str]:
     """Yield the file of this name, or the media files that are in this folder or match this pattern, sorted. Yield a
     web address unchanged."""
     path = Path(os.path.expanduser(pattern))  # noqa: PTH111  (Path's fails on ~nobody)
-    if is_url(pattern) or path.is_file():
+    if is_url(pattern) or is_file(path):
         yield pattern if is_url(pattern) else str(path)
         return
-    wanted = str(path / "*") if path.is_dir() else str(path)
+    wanted = str(path / "*") if is_folder(path) else str(path)
     for name in sorted(glob.iglob(wanted, recursive=True)):  # noqa: PTH207  (a pattern may be absolute)
         if looks_like_media(Path(name)):
             yield name

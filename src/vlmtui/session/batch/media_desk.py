@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import unquote
 
 import msgspec
 
@@ -31,6 +32,7 @@ from vlmtui.session.batch.items import MediaSource
 
 _CHUNK = 1 << 20
 _LOCK = "lock"
+_OF_URLS = str.maketrans("-_", "+/")
 
 
 class MediaDesk:
@@ -108,8 +110,10 @@ class MediaDesk:
 
 
 def _decoded(source: MediaSource) -> bytes:
+    """Decode base64, also the form for URLs (`-_`, without `=`, or with %3D)."""
+    encoded = "".join(unquote(source.encoded).split()).rstrip("=").translate(_OF_URLS)
     try:
-        return base64.b64decode("".join(source.encoded.split()), validate=True)
+        return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
         raise bad_input(f"Can't read the {source.modality}: it is not base64.", detail=str(error)) from error
 

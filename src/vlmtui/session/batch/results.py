@@ -271,10 +271,25 @@ def decode_result(data: bytes) -> StoredResult | None:
     return _decode(data, StoredResult)
 
 
-def score_of(path: Path) -> tuple[int, int]:
-    """Return the number of correct results, and the number of results with an expected answer. Raises OSError."""
-    outcomes = [one.correct for one in read_results(path) if one.correct is not None]
-    return sum(outcomes), len(outcomes)
+class Score(NamedTuple):
+    """Counts of the results in a file."""
+
+    correct: int
+    expected: int
+    """Results with an expected answer."""
+    errors: Counter[str]
+    """Failed items, by the kind of their error (`ErrorKind`)."""
+
+
+def score_of(path: Path) -> Score:
+    """Return the counts of a file's results. Raises OSError."""
+    correct = expected = 0
+    errors: Counter[str] = Counter()
+    for one in read_results(path):
+        correct += one.correct or False
+        expected += one.correct is not None
+        errors.update([one.error.kind.value] if one.error is not None else [])
+    return Score(correct, expected, errors)
 
 
 def write_csv(output: Path, target: Path) -> None:
@@ -302,7 +317,7 @@ def batch_page(output: Path, model: str) -> str:
         shown = bad if result.state in ("failed", "wrong") else good
         if len(shown) < _PAGE_MAX:
             shown.append(result)
-    correct, expected = score_of(output)
+    correct, expected, _ = score_of(output)
     return render_page(
         "batch.html",
         title=f"Batch {output.name}",

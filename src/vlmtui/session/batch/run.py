@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import time
@@ -21,6 +22,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.inspection.raw_prompt_check import check_raw
+from vlmtui.reading import is_file, is_folder
 from vlmtui.registry.prompts import check_attachments
 from vlmtui.registry.schema import Family
 from vlmtui.session.answer_json import answer_json, tokens_json
@@ -53,6 +55,8 @@ _STARTS_MAX = 8
 """Most starts of the engine in a row without an answer."""
 _CLOSING_S = 10.0
 """Seconds for a dead worker to end."""
+_NOT_OF_THE_ITEM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Faults of the machine, which end the batch."""
 _AT_ONCE = 32
 """Most requests in flight, unless the engine runs more than half as many together; the number if it does not report its
 `max_num_seqs`. Requests beyond `max_num_seqs` wait in the engine, so that it never runs out of work."""
@@ -175,7 +179,7 @@ def engine_key(info: EngineInfo) -> str:
     """Return a hash of the model and the engine's settings, a part of every item's key. Blocking."""
     spec = info.spec
     kept = {name: value for name, value in info.engine_args.items() if name not in _SPEED_ONLY}
-    weights = _folder_digest(Path(spec.model)) if Path(spec.model).is_dir() else spec.model
+    weights = _folder_digest(Path(spec.model)) if is_folder(Path(spec.model)) else spec.model
     model = [weights, info.revision, info.architecture, spec.lora, spec.more_loras, info.chat_template]
     return _hash([*model, info.engine, info.engine_version, info.dtype, spec.backend, kept])
 
@@ -188,7 +192,7 @@ def _folder_digest(folder: Path) -> str:
     """Return a digest of a model's files: names, sizes, and samples of their content. Reading the whole content would
     take minutes."""
     digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
+    for path in sorted(path for path in folder.iterdir() if is_file(path) and not path.name.startswith(".")):
         size = path.stat().st_size
         digest.update(f"{path.name}\0{size}\0".encode())
         with path.open("rb") as file:
@@ -445,7 +449,11 @@ class _Run:
             self.job.check_raw(request, self.engine.info)
             self.tally.changed += was_answered
             return ItemResult(item.without_media(), key, request=request, attachments=attachments)
-        except VlmtuiError as error:
+        except (VlmtuiError, OSError, ValueError) as caught:
+            if isinstance(caught, OSError) and caught.errno in _NOT_OF_THE_ITEM:
+                raise
+            what = "Can't read what the item names."
+            error = caught if isinstance(caught, VlmtuiError) else bad_input(what, detail=str(caught))
             if error.kind is ErrorKind.DISK_FULL:  # not the item's fault
                 raise
             if was_answered and not key:  # unknown whether it has changed

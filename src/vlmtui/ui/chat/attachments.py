@@ -21,6 +21,7 @@ from vlmtui.media.gather import ASK_ABOVE, gather
 from vlmtui.media.pages import SOUND_OF
 from vlmtui.media.stage import restage
 from vlmtui.paths import private_dir
+from vlmtui.reading import is_file
 from vlmtui.session.cost import tokens_before_attaching
 from vlmtui.session.draft import DraftToken
 from vlmtui.session.exchange import attachments_named
@@ -301,7 +302,7 @@ class MessageAttachments(ChatPart):
         if video is None:
             return
         source = Path(video.source)
-        path = source if source.is_absolute() and source.is_file() else Path(video.path)
+        path = source if source.is_absolute() and is_file(source) else Path(video.path)
         self._screen.panel.attach([path.with_name(f"{path.name}{SOUND_OF}")])
 
     def action_smaller(self, number: str = "") -> None:
