@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -16,26 +18,48 @@ MARKS_MAX = 1_000
 _TEXT_MAX = 1_000_000
 _NUMBER_MAX = 1e9
 _LABEL_MAX = 200
-_NUMBER = r"-?\d{1,9}(?:\.\d{1,9})?"
-_OBJECT = re.compile(r"\{[^{}]{0,4000}\}")
-_PAIRS = re.compile(
-    rf"(?:<(?:ref|\|object_ref_start\|)>(?P<label>[^<]{{0,{_LABEL_MAX}}})<(?:/ref|\|object_ref_end\|)>\s{{0,20}})?"
-    r"(?:<(?:box|\|box_start\|)>)?"
-    rf"\(\s?(?P<a>{_NUMBER}),\s?(?P<b>{_NUMBER})\s?\),\s?\(\s?(?P<c>{_NUMBER}),\s?(?P<d>{_NUMBER})\s?\)"
-    r"(?:<(?:/box|\|box_end\|)>)?"
+_NUMBER = r"-?\d{1,9}(?:\.\d{1,20})?"
+_PAIR = rf"\(\s?({_NUMBER}),\s?({_NUMBER})\s?\)"
+_NUMBERS = re.compile(_NUMBER)
+_ALL_NUMBERS = re.compile(rf"\s*{_NUMBER}(?:[\s,]+{_NUMBER})*\s*")
+_ALL_PAIRS = re.compile(rf"\s*{_PAIR}(?:\s{{0,9}},?\s{{0,9}}{_PAIR})*\s*")
+_LISTS = re.compile(r"\[([^\[\]]{0,4000})\]")
+_TAGGED = re.compile(
+    r"(?:<(?:ref|\|ref\||\|object_ref_start\|)>(?P<label>(?:(?!</?(?:ref|\|)).){0,2000})"
+    r"<(?:/ref|\|/ref\||\|object_ref_end\|)>\s{0,20})?"
+    r"(?:<(?P<tag>box|bbox|point|quad|poly|\|det\||\|(?:box|quad)_start\||\|begin_of_box\|)>(?P<inside>[^<]{0,100000})"
+    r"(?P<close><(?:/(?:box|bbox|point|quad|poly)|\|/det\||\|(?:box|quad)_end\||\|end_of_box\|)>)?"
+    r"|\b(?:start|end)_box\s?=\s?['\"](?P<argument>[^'\"<]{1,400})['\"])",
+    re.DOTALL,
 )
-_FOUR = re.compile(rf"\[\s?({_NUMBER}),\s?({_NUMBER}),\s?({_NUMBER}),\s?({_NUMBER})\s?\]")
-_DET = re.compile(
-    rf"<\|ref\|>(?P<label>[^<]{{0,{_LABEL_MAX}}})<\|/ref\|>\s{{0,20}}<\|det\|>(?P<boxes>[^<]{{0,100000}})<\|/det\|>"
-)
-_LOCS = re.compile(r"(?:<loc_?\d{1,4}>){1,400}")
+"""Coordinates between tags, after a label between tags, or in an argument of an action (`start_box='(246,113)'`)."""
+_BARE_PAIRS = re.compile(rf"{_PAIR},\s?{_PAIR}")
+_BARE_LIST = re.compile(rf"\[\s?{_NUMBER}(?:,\s?{_NUMBER}){{3}}(?:;\s?{_NUMBER}(?:,\s?{_NUMBER}){{3}}){{0,400}}\s?\]")
+_JSON_TOKEN = re.compile(r'"(?:[^"\\\n]|\\[^\n]?)*+(?:"|(?=\n)|$)|[{}]')
+"""A brace or a text; a text without its end goes to the end of its line."""
+_OBJECT_MAX = 20_000
+_BOX_KEYS = ("bbox_2d", "box_2d", "bbox", "box", "bounding_box")
+_POINT_KEYS = ("point_2d", "point", "points", "coordinate", "coordinates")
+_POLYGON_KEYS = ("polygon", "polygon_2d")
+_PLACE_KEYS = frozenset({*_BOX_KEYS, *_POINT_KEYS, *_POLYGON_KEYS})
+_SURE_KEYS = ("bbox_2d", "point_2d", "box_2d", "bbox")
+"""Keys that always mean a place, so that another value than coordinates is unreadable."""
+_SURE_KEY = re.compile(rf"""["'](?:{"|".join(_SURE_KEYS)})["']\s{{0,20}}:""")
+_Y_FIRST = "box_2d"
+"""Gemini's and Gemma's key, whose values have y before x."""
+_SIDES = (("x1", "y1", "x2", "y2"), ("xmin", "ymin", "xmax", "ymax"), ("left", "top", "right", "bottom"), ("x", "y"))
+_NAMES = ("label", "name", "text", "text_content", "object", "class", "category", "caption", "description")
+_LOCS = re.compile(r"(?:<loc[^<>\s]{0,20}>){1,400}")
 _LOC = re.compile(r"<loc_?(\d{1,4})>")
-_POINT = re.compile(r"<points?\s(?P<inside>[^<>]{0,20000})>(?P<label>[^<]{0,200})")
-_COORDS = re.compile(
-    r'<(?:points|tracks)\s[^<>]{0,200}?coords\s?=\s?"(?P<inside>[^"<>]{0,100000})"[^<>]{0,400}>(?P<label>[^<]{0,200})'
-)
+_MASK = re.compile(r"(?:<seg\d{3}>)*")
+"""PaliGemma's tokens of a segment's mask, between its box and its label."""
+_ATTRIBUTES = r"""(?:[^<>"]|"[^"\n]{0,2000}"){0,20000}+"""
+_POINT = re.compile(rf"<points?\s(?P<inside>{_ATTRIBUTES})(?:>(?P<label>[^<]{{0,2000}})|$)")
+_COORDS = re.compile(rf"<(?:points|tracks)\s(?P<inside>{_ATTRIBUTES})(?:>(?P<label>[^<]{{0,2000}})|$)")
+_COORDS_VALUE = re.compile(r"""\bcoords\s?=\s?["'](?P<inside>[^"'<>]{0,100000})["']""")
 _GROUPS = re.compile(r"[;:,\t]")
-_COORDINATE = re.compile(rf'\b(?P<axis>[xy])(?P<number>\d{{0,4}})\s?=\s?"\s?(?P<value>{_NUMBER})\s?"')
+_COORDINATE = re.compile(rf"""\b(?P<axis>[xy])(?P<number>\d{{0,4}})\s?=\s?(?:["']\s?(?P<value>{_NUMBER})\s?["'])?""")
+"""A point's x or y; without a value if that is no number."""
 _SECONDS_MAX = 1e6
 _TIME_KEYS = (("start_time", "end_time"), ("start", "end"))
 _TIME_LABELS = ("description", "label", "caption", "event", "event_caption", "query")
@@ -110,15 +134,18 @@ def find_marks(answer: str, grounding: Grounding) -> FoundMarks:
     """Find the first MARKS_MAX marks in an answer, which may be incomplete."""
     marks: list[GroundingMark] = []
     unreadable: list[tuple[int, int]] = []
-    for start, end, label, numbers, where in _READERS[grounding.format](answer[:_TEXT_MAX]):
+    for one in _READERS[grounding.format](answer[:_TEXT_MAX]):
         if len(marks) + len(unreadable) == MARKS_MAX:
             break
-        points = _points(numbers, grounding)
+        points = _points(one.numbers, y_first=one.y_first or grounding.order == "yx")
         if points is None:
-            unreadable.append((start, end))
+            unreadable.append((one.start, one.end))
             continue
         kind: MarkKind = "point" if len(points) == 1 else "box" if len(points) == 2 else "polygon"
-        marks.append(GroundingMark(kind=kind, label=_label(label), points=points, start=start, end=end, where=where))
+        mark = GroundingMark(
+            kind=kind, label=_label(one.label), points=points, start=one.start, end=one.end, where=one.where
+        )
+        marks.append(mark)
     return FoundMarks(marks=tuple(marks), unreadable=tuple(unreadable))
 
 
@@ -159,22 +186,17 @@ def find_time_ranges(answer: str) -> FoundRanges:
     """Find the first MARKS_MAX time ranges in an answer, which may be incomplete. Reversed times are swapped."""
     ranges: list[TimeRange] = []
     unreadable: list[tuple[int, int]] = []
-    for found in _OBJECT.finditer(answer[:_TEXT_MAX]):
+    for start, end in _objects(answer[:_TEXT_MAX], frozenset(key for keys in _TIME_KEYS for key in keys)):
         if len(ranges) + len(unreadable) == MARKS_MAX:
             break
-        if not any(f'"{first}"' in found[0] and f'"{last}"' in found[0] for first, last in _TIME_KEYS):
+        written = answer[start:end]
+        if not any(f'"{first}"' in written and f'"{last}"' in written for first, last in _TIME_KEYS):
             continue
-        times = None
-        try:
-            table = json.loads(found[0])
-            times = _times(table)
-        except (ValueError, RecursionError):
-            table = {}
-        if times is None:
-            unreadable.append(found.span())
+        table = _loaded(written)
+        if (times := _times(table)) is None:
+            unreadable.append((start, end))
             continue
-        label = _label(next((table[key] for key in _TIME_LABELS if isinstance(table.get(key), str)), ""))
-        start, end = found.span()
+        label = _label(_name_in(table, _TIME_LABELS))
         ranges.append(TimeRange(label=label, start_s=min(times), end_s=max(times), start=start, end=end))
     return FoundRanges(ranges=tuple(ranges), unreadable=tuple(unreadable))
 
@@ -193,12 +215,13 @@ class _Read(NamedTuple):
     label: str
     numbers: list[object]
     where: float | None = None
+    y_first: bool = False
 
 
 _Reading = Iterator[_Read]
 
 
-def _points(numbers: list[object], grounding: Grounding) -> tuple[XY, ...] | None:
+def _points(numbers: list[object], *, y_first: bool) -> tuple[XY, ...] | None:
     """Return the numbers as (x, y) pairs; None if they are not coordinates."""
     if len(numbers) < 2 or len(numbers) % 2:
         return None
@@ -208,43 +231,129 @@ def _points(numbers: list[object], grounding: Grounding) -> tuple[XY, ...] | Non
             return None
         values.append(float(number))
     pairs = list(zip(values[::2], values[1::2], strict=True))
-    return tuple((second, first) if grounding.order == "yx" else (first, second) for first, second in pairs)
+    return tuple((second, first) if y_first else (first, second) for first, second in pairs)
+
+
+def _objects(text: str, keys: AbstractSet[str]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of the complete JSON objects that have one of these keys, not counting those of inner objects.
+    Braces in their texts do not count."""
+    open_at: list[int] = []
+    has_key: list[bool] = []
+    position = 0
+    while True:
+        if not open_at and (position := text.find("{", position)) < 0:
+            return
+        if (found := _JSON_TOKEN.search(text, position)) is None:
+            return
+        position = found.end()
+        match found[0]:
+            case "{":
+                open_at.append(found.start())
+                has_key.append(False)
+            case "}":
+                start, is_wanted = open_at.pop(), has_key.pop()
+                if is_wanted and position - start <= _OBJECT_MAX:
+                    yield start, position
+            case key if key[1:-1] in keys and text[position : position + 20].lstrip().startswith(":"):
+                has_key[-1] = True
+
+
+def _loaded(written: str) -> Mapping[str, object]:
+    try:
+        found = json.loads(written)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _name_in(table: Mapping[str, object], keys: Sequence[str]) -> str:
+    return next((value for key in keys if isinstance(value := table.get(key), str)), "")
 
 
 def _json_objects(text: str) -> _Reading:
-    for found in _OBJECT.finditer(text):
-        if not any(key in found[0] for key in ('"bbox_2d"', '"point_2d"')):
-            continue
-        try:
-            table = json.loads(found[0])
-        except (ValueError, RecursionError):
-            yield _Read(found.start(), found.end(), "", [])
-            continue
-        label = table.get("label", "")
-        box = table.get("bbox_2d")
-        values = box if box is not None else table.get("point_2d")
-        wanted = 4 if box is not None else 2
-        numbers = values if isinstance(values, list) and len(values) == wanted else []
-        yield _Read(found.start(), found.end(), label if isinstance(label, str) else "", numbers)
+    """Read every place of every object, and tell each key of a place that belongs to no complete object."""
+    read: list[tuple[int, int]] = []
+    for start, end in _objects(text, _PLACE_KEYS):
+        read.append((start, end))
+        table = _loaded(text[start:end])
+        label = _name_in(table, _NAMES)
+        groups = [(key, one) for key in table if key in _PLACE_KEYS for one in _groups(key, table[key])]
+        for key, numbers in groups:
+            yield _Read(start, end, label, numbers, y_first=key == _Y_FIRST)
+        if not groups and _SURE_KEY.search(text, start, end):
+            yield _Read(start, end, label, [])
+    read.sort(reverse=True)
+    told = 0
+    for lost in _SURE_KEY.finditer(text):
+        at = lost.start()
+        while read and read[-1][0] <= at:
+            told = max(told, read.pop()[1])
+        if at >= told:
+            begin, close = text.rfind("{", told, at), text.find("}", at)
+            told = close + 1 if close >= 0 else len(text)
+            yield _Read(begin if begin >= 0 else at, told, "", [])
 
 
-def _box_tags(text: str) -> _Reading:
-    for found in _PAIRS.finditer(text):
-        yield _Read(found.start(), found.end(), found["label"] or "", [float(found[name]) for name in "abcd"])
+def _groups(key: str, value: object) -> Iterator[list[object]]:
+    """Yield the numbers of each place that is the value of a key: of a box, a point or a polygon, or of several."""
+    if isinstance(value, dict):
+        value = next(([value[side] for side in sides] for sides in _SIDES if all(one in value for one in sides)), [])
+    if not isinstance(value, list):
+        return
+    nested = bool(value) and all(isinstance(one, list) for one in value)
+    if key in _POINT_KEYS:
+        groups = value if nested else [value]
+        yield from (one for one in groups if len(one) == 2)
+    elif nested and all(len(one) == 2 for one in value):
+        yield from (one for one in [[number for pair in value for number in pair]] if _fits(key, one))
+    else:
+        yield from (one for one in (value if nested else [value]) if _fits(key, one))
 
 
-def _brackets(text: str) -> _Reading:
-    for found in _FOUR.finditer(text):
-        yield _Read(found.start(), found.end(), "", [float(number) for number in found.groups()])
+def _fits(key: str, numbers: list[object]) -> bool:
+    return len(numbers) == 4 if key in _BOX_KEYS else len(numbers) >= 6
 
 
-def _det_tags(text: str) -> _Reading:
-    for found in _DET.finditer(text):
-        boxes = list(_FOUR.finditer(found["boxes"]))
-        if not boxes:
-            yield _Read(found.start(), found.end(), found["label"], [])
-        for box in boxes:
-            yield _Read(found.start(), found.end(), found["label"], [float(number) for number in box.groups()])
+def _in_tags(text: str, bare: re.Pattern[str] | None) -> _Reading:
+    """Read coordinates between tags and, outside of them, those that match `bare`. Adjacent places share a label."""
+    last, label = 0, ""
+    for found in _TAGGED.finditer(text):
+        if bare is not None:
+            yield from _bare(text, last, found.start(), bare)
+        if found["label"] is not None or text[last : found.start()].strip(" ,\n"):
+            label = found["label"] or ""
+        last = found.end()
+        yield from _between_tags(found, label)
+    if bare is not None:
+        yield from _bare(text, last, len(text), bare)
+
+
+def _bare(text: str, start: int, end: int, pattern: re.Pattern[str]) -> _Reading:
+    for found in pattern.finditer(text, start, end):
+        for part in found[0].split(";"):
+            yield _Read(found.start(), found.end(), "", _floats(part))
+
+
+def _between_tags(found: re.Match[str], label: str) -> _Reading:
+    start, end = found.span()
+    inside, is_closed = found["argument"] or found["inside"] or "", found["argument"] or found["close"]
+    lists = list(_LISTS.finditer(inside))
+    if lists:
+        at = found.start("argument" if found["argument"] else "inside")
+        for one in lists:
+            is_alone = len(lists) == 1
+            span = (start, end) if is_alone else (at + one.start(), at + one.end())
+            for part in one[1].split(";"):
+                yield _Read(*span, label, _floats(part) if _ALL_NUMBERS.fullmatch(part) else [])
+        if _NUMBERS.search(_LISTS.sub("", inside)):
+            yield _Read(start, end, label, [])
+    elif found["tag"] != "|begin_of_box|" or "(" in inside:  # GLM's tags hold any short answer
+        numbers = _floats(inside) if _ALL_PAIRS.fullmatch(inside) or _ALL_NUMBERS.fullmatch(inside) else []
+        yield _Read(start, end, label, numbers if is_closed or len(numbers) >= 4 else [])
+
+
+def _floats(text: str) -> list[object]:
+    return [float(number) for number in _NUMBERS.findall(text)]
 
 
 def _loc_before(text: str) -> _Reading:
@@ -259,7 +368,9 @@ def _loc_before(text: str) -> _Reading:
 def _loc_after(text: str) -> _Reading:
     """Read a label after location tokens (`<loc_1><loc_2>… cat`), up to a semicolon or the next token."""
     for found in _LOCS.finditer(text):
-        after = re.split(r"[;<\n]", text[found.end() : found.end() + _LABEL_MAX + 1], maxsplit=1)[0]
+        mask = _MASK.match(text, found.end())
+        end = mask.end() if mask is not None else found.end()
+        after = re.split(r"[;<\n]", text[end : end + _LABEL_MAX + 1], maxsplit=1)[0]
         yield from _boxes_of(found, after)
 
 
@@ -267,7 +378,7 @@ def _boxes_of(found: re.Match[str], label: str) -> _Reading:
     """Read every four tokens as a box. Florence-2's `<OCR_WITH_REGION>` writes quadrilaterals, eight tokens each, which
     become two boxes."""
     numbers: list[object] = [float(number) for number in _LOC.findall(found[0])]
-    if len(numbers) % 4:
+    if len(numbers) % 4 or len(numbers) != found[0].count("<"):
         yield _Read(found.start(), found.end(), label, [])
         return
     for at in range(0, len(numbers), 4):
@@ -278,24 +389,25 @@ def _point_tags(text: str) -> _Reading:
     for found in _POINT.finditer(text):
         pairs: dict[str, dict[str, float]] = {}
         for one in _COORDINATE.finditer(found["inside"]):
-            pairs.setdefault(one["number"], {})[one["axis"]] = float(one["value"])
-        if not pairs:
-            yield _Read(found.start(), found.end(), found["label"], [])
-        for pair in pairs.values():
-            yield _Read(found.start(), found.end(), found["label"], [pair[axis] for axis in "xy" if axis in pair])
+            pair = pairs.setdefault(one["number"], {})
+            if one["value"]:
+                pair[one["axis"]] = float(one["value"])
+        for pair in pairs.values() or [{}]:
+            yield _Read(found.start(), found.end(), found["label"] or "", [pair[axis] for axis in "xy" if axis in pair])
 
 
 def _coords_tags(text: str) -> _Reading:
     for found in _COORDS.finditer(text):
-        for group in _GROUPS.split(found["inside"]):
+        label, coords = found["label"] or "", _COORDS_VALUE.search(found["inside"])
+        for group in _GROUPS.split(coords["inside"] if coords is not None else ""):
             values = group.split()
             numbers = [float(value) for value in values if re.fullmatch(_NUMBER, value)]
             if len(numbers) != len(values) or len(numbers) % 3 != 1 or len(numbers) < 4:
-                yield _Read(found.start(), found.end(), found["label"], [])
+                yield _Read(found.start(), found.end(), label, [])
                 continue
             for at in range(1, len(numbers), 3):
                 point: list[object] = [*numbers[at + 1 : at + 3]]
-                yield _Read(found.start(), found.end(), found["label"], point, numbers[0])
+                yield _Read(found.start(), found.end(), label, point, numbers[0])
 
 
 def _times(table: Mapping[str, object]) -> tuple[float, float] | None:
@@ -322,9 +434,9 @@ def _seconds(value: object) -> float | None:
 
 _READERS: dict[GroundingFormat, Callable[[str], _Reading]] = {
     "json": _json_objects,
-    "box_tags": _box_tags,
-    "brackets": _brackets,
-    "det_tags": _det_tags,
+    "box_tags": partial(_in_tags, bare=_BARE_PAIRS),
+    "brackets": partial(_in_tags, bare=_BARE_LIST),
+    "det_tags": partial(_in_tags, bare=None),
     "loc_before": _loc_before,
     "loc_after": _loc_after,
     "point_tags": _point_tags,

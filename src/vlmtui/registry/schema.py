@@ -183,11 +183,11 @@ Engine = Literal["vllm", "vllm-transformers", "plugin", "transformers", "pinned"
 GroundingFormat = Literal[
     "json", "box_tags", "brackets", "det_tags", "loc_before", "loc_after", "point_tags", "coords_tags"
 ]
-"""The syntax of boxes and points in an answer. `json`: objects with `bbox_2d` or `point_2d`; `box_tags`: `(x,y),(x,y)`
-between tags; `brackets`: `[[x,y,x,y]]`; `det_tags`: the same in `<|det|>`, after the label in `<|ref|>`; `loc_before`,
-`loc_after`: `<locN>` tokens, the label before or after them; `point_tags`: `<point x="…" y="…">`; `coords_tags`:
-`<points coords="…">`, which has for each image its number (in a video: the time in seconds), then the number, x and y
-of each point."""
+"""The syntax of boxes and points in an answer. `json`: objects with `bbox_2d`, `point_2d` and the like; `box_tags`:
+`(x,y),(x,y)` or `[[x,y,x,y]]` between tags; `brackets`: `[[x,y,x,y]]`; `det_tags`: the same in `<|det|>`, after the
+label in `<|ref|>`; `loc_before`, `loc_after`: `<locN>` tokens, the label before or after them; `point_tags`:
+`<point x="…" y="…">`; `coords_tags`: `<points coords="…">`, which has for each image its number (in a video: the time
+in seconds), then the number, x and y of each point."""
 CoordinateScale = Literal["pixels", "resized", "unit", "percent", "thousand", "to_999", "to_1024", "bins"]
 """The unit of coordinates: pixels of the image (`pixels`) or of the processor's resized image (`resized`); 0 to 1, 100,
 1,000, 999 or 1,024 for the whole side; `bins`: the middles of 1,000 equal parts."""

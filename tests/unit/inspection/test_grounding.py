@@ -1,13 +1,16 @@
+# ruff: noqa: E501  (tables)
 """Places in answers, read by the records' own conventions: published examples to pixels of the picture."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import get_args
 
 import pytest
 from PIL import Image
 
+from tests.support.cases import in_one_test
 from vlmtui.inspection.grounding import MARKS_MAX, find_marks, find_time_ranges, place_mark
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Grounding, GroundingFormat, PatchTokens
@@ -15,7 +18,7 @@ from vlmtui.session.answer_places import draw_marks
 
 REGISTRY = Registry.bundled()
 THOUSAND = (1000, 1000)
-CAKES = '```json\n[\n  {"bbox_2d": [139, 768, 315, 954], "label": "small cake"},\n  {"bbox_2d": [366, 679, 536, 849], "label": "small cake"}\n]\n```'  # noqa: E501
+CAKES = '```json\n[\n  {"bbox_2d": [139, 768, 315, 954], "label": "small cake"},\n  {"bbox_2d": [366, 679, 536, 849], "label": "small cake"}\n]\n```'
 GOLDEN: list[tuple[str, str, tuple[int, int], list[tuple[str, tuple[float, ...]]]]] = [
     # QwenLM/Qwen-VL, README
     ("qwen_vl_chat", "<ref>击掌</ref><box>(536,509),(588,602)</box>", THOUSAND, [("击掌", (536, 509, 588, 602))]),
@@ -50,6 +53,9 @@ GOLDEN: list[tuple[str, str, tuple[int, int], list[tuple[str, tuple[float, ...]]
      [("image", (236, 83, 1480, 344)), ("text", (236, 346, 600, 365))]),
     ("deepseek_ocr", "<|ref|>equation<|/ref|><|det|>[[120, 84, 275, 100]]<|/det|>\n\\(f = (x+1)*2*x;\\)", (999, 999),
      [("equation", (120, 84, 275, 100))]),
+    # InternVL's documentation of its chat data format
+    ("internvl_chat", "<ref>a cat</ref><box>[[539, 182, 963, 998]]</box>", (500, 2000),
+     [("a cat", (269.5, 364, 481.5, 1996))]),
     # An answer of GLM-4.6V, as reported to its maintainers
     ("glm4_5v", "on the table are <|begin_of_box|>[[94,598,177,991]]<|end_of_box|>.", THOUSAND,
      [("", (94, 598, 177, 991))]),
@@ -82,7 +88,7 @@ GOLDEN: list[tuple[str, str, tuple[int, int], list[tuple[str, tuple[float, ...]]
      [("ball handler", (x, y, x, y)) for x, y in ((205, 564), (198, 615), (241, 629))]),
 ]  # fmt: skip
 WALKS = "A man walks through an archway into a building, passing a car parked outside."
-ENTERS = "The man enters a grand hall with columns and a statue, walking towards a room filled with paintings and tapestries."  # noqa: E501
+ENTERS = "The man enters a grand hall with columns and a statue, walking towards a room filled with paintings and tapestries."
 TIMES: list[tuple[str, list[tuple[float, float, str]]]] = [
     # Answers of Qwen2.5-VL to its cookbook's prompt, in a talk about screen archives
     (f'{{"start_time": "00:00.00", "end_time": "00:15.20", "description": "{WALKS}"}},', [(0, 15.2, WALKS)]),
@@ -91,6 +97,91 @@ TIMES: list[tuple[str, list[tuple[float, float, str]]]] = [
     ('"answer": {"start_time": "00:00.00", "end_time": "00:00.50","description": "white paper being folded"}',
      [(0, 0.5, "white paper being folded")]),
 ]  # fmt: skip
+
+Places = list[tuple[str, tuple[float, ...]]]
+_QWEN = '{"bbox_2d": [8, 67, 299, 275], "label": "%s"}'
+ODD: dict[str, tuple[GroundingFormat, str, Places, int]] = {
+    # format, answer, places (label, numbers), count of what can't be read
+    "a point in tags": ("box_tags", "<|box_start|>(246,113)<|box_end|>", [("", (246, 113))], 0),
+    "an action": ("box_tags", "click(start_box='<|box_start|>(246,113)<|box_end|>')", [("", (246, 113))], 0),
+    "an action without tags": ("box_tags", "drag(start_box='(1,2)', end_box='(3, 4)')", [("", (1, 2)), ("", (3, 4))], 0),
+    "an action with shares": ("box_tags", "click(start_box='[0.12, 0.5, 0.12, 0.5]')", [("", (0.12, 0.5, 0.12, 0.5))], 0),
+    "a torn number": ("box_tags", "<|box_start|>(501,10), (995987)<|box_end|>", [], 1),
+    "a torn box beside a whole one": ("box_tags", "<box>(1,2),(3,4)</box><box>(1,2),(3</box>", [("", (1, 2, 3, 4))], 1),
+    "three numbers": ("box_tags", "<ref>cat</ref><box>(1,2,3)</box>", [], 1),
+    "words in tags": ("box_tags", "<box>left</box>", [], 1),
+    "InternVL": ("box_tags", "<ref>a cat</ref><box>[[1, 2, 3, 4], [5, 6, 7, 8]]</box>",
+                 [("a cat", (1, 2, 3, 4)), ("a cat", (5, 6, 7, 8))], 0),
+    "InternVL, one bad": ("box_tags", "<ref>a cat</ref><box>[[1, 2, 3, 4], [5, 6, 7]]</box>", [("a cat", (1, 2, 3, 4))], 1),
+    "several boxes of a label": ("box_tags", "<ref>dogs</ref><box>(1,2),(3,4)</box><box>(5,6),(7,8)</box>",
+                                 [("dogs", (1, 2, 3, 4)), ("dogs", (5, 6, 7, 8))], 0),
+    "another label": ("box_tags", "<ref>dog</ref><box>(1,2),(3,4)</box> and <box>(5,6),(7,8)</box>",
+                      [("dog", (1, 2, 3, 4)), ("", (5, 6, 7, 8))], 0),
+    "a quadrilateral": ("box_tags", "<quad>(1,2),(3,4),(5,6),(7,8)</quad>", [("", (1, 2, 3, 4, 5, 6, 7, 8))], 0),
+    "numbers and spaces": ("box_tags", "<bbox>1 2 3 4</bbox><point>5 6</point>", [("", (1, 2, 3, 4)), ("", (5, 6))], 0),
+    "a sign in a label": ("box_tags", "<ref>a < b</ref><box>(1,2),(3,4)</box>", [("a < b", (1, 2, 3, 4))], 0),
+    "a cut box": ("box_tags", "<box>(1,2),(3,4)</box> <box>(5,6", [("", (1, 2, 3, 4))], 1),
+    "prose": ("box_tags", "At (1,2) and f(3) of [4, 5] < 6", [], 0),
+    "five numbers beside four": ("det_tags", "<|ref|>a<|/ref|><|det|>[[1,2,3,4],[1,2,3,4,5]]<|/det|>", [("a", (1, 2, 3, 4))], 1),
+    "no label": ("det_tags", "<|det|>[[1,2,3,4]]<|/det|>", [("", (1, 2, 3, 4))], 0),
+    "a polygon": ("det_tags", "<|ref|>a<|/ref|><|det|>[[1,2,3,4,5,6]]<|/det|>", [("a", (1, 2, 3, 4, 5, 6))], 0),
+    "CogVLM": ("brackets", "A man [[012,345,678,999]] and dogs [[1,2,3,4;5,6,7,8]].",
+               [("", (12, 345, 678, 999)), ("", (1, 2, 3, 4)), ("", (5, 6, 7, 8))], 0),
+    "GLM, a point and a torn box": ("brackets", "<|begin_of_box|>[[1,2]]<|end_of_box|><|begin_of_box|>[[1,2,3]]<|end_of_box|>",
+                                    [("", (1, 2))], 1),
+    "GLM, a short answer": ("brackets", "<|begin_of_box|>42 cats<|end_of_box|>", [], 0),
+    "many digits": ("brackets", "[0.12345678901234, 0.2, 0.3, 0.4]", [("", (0.12345678901234, 0.2, 0.3, 0.4))], 0),
+    "braces in a label": ("json", f"[{_QWEN % 'a {curly} brace'}]", [("a {curly} brace", (8, 67, 299, 275))], 0),
+    "a brace in a label": ("json", f"```json\n[{_QWEN % 'a } brace'}]\n```", [("a } brace", (8, 67, 299, 275))], 0),
+    "a quote in a label": ("json", _QWEN % 'a \\"6\\" pipe', [('a "6" pipe', (8, 67, 299, 275))], 0),
+    "a quote before": ("json", f'The 5" pipe: {_QWEN % "pipe"}', [("pipe", (8, 67, 299, 275))], 0),
+    "a name": ("json", '{"bbox_2d": [1, 2, 3, 4], "name": "cat"}', [("cat", (1, 2, 3, 4))], 0),
+    "text of a page": ("json", '{"bbox_2d": [1, 2, 3, 4], "text_content": "Title"}', [("Title", (1, 2, 3, 4))], 0),
+    "nested": ("json", '{"objects": [{"item": {"bbox_2d": [1, 2, 3, 4], "label": "a"}}]}', [("a", (1, 2, 3, 4))], 0),
+    "a box and a point": ("json", '{"bbox_2d": [1, 2, 3, 4], "point_2d": [2, 3], "label": "a"}',
+                          [("a", (1, 2, 3, 4)), ("a", (2, 3))], 0),
+    "several in one": ("json", '{"bbox_2d": [[1, 2, 3, 4], [5, 6, 7, 8]]}', [("", (1, 2, 3, 4)), ("", (5, 6, 7, 8))], 0),
+    "corners": ("json", '{"bbox": [[1, 2], [3, 4]], "label": "a"}', [("a", (1, 2, 3, 4))], 0),
+    "sides": ("json", '{"box": {"x1": 1, "y1": 2, "x2": 3, "y2": 4}, "label": "a"}', [("a", (1, 2, 3, 4))], 0),
+    "y before x": ("json", '[{"box_2d": [1, 2, 3, 4], "label": "a"}]', [("a", (2, 1, 4, 3))], 0),
+    "an outline": ("json", '{"polygon": [[1, 2], [3, 4], [5, 6]], "label": "a"}', [("a", (1, 2, 3, 4, 5, 6))], 0),
+    "a click": ("json", '{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [1, 2]}}', [("", (1, 2))], 0),
+    "another box": ("json", '{"box": "cardboard", "points": 7}', [], 0),
+    "shares": ("json", '{"bbox_2d": [0.1, 0.2, 0.3, 0.4]}', [("", (0.1, 0.2, 0.3, 0.4))], 0),
+    "cut": ("json", f'[{_QWEN % "a"}, {{"bbox_2d": [1, 2', [("a", (8, 67, 299, 275))], 1),
+    "cut in a label": ("json", f'[{_QWEN % "a"}, {{"bbox_2d": [1, 2, 3, 4], "label": "wh', [("a", (8, 67, 299, 275))], 1),
+    "a torn object beside a whole one": ("json", f'[{{"bbox_2d": [1, 2, 3, 4], "label": "5" pipe"}},\n{_QWEN % "a"}]',
+                                         [("a", (8, 67, 299, 275))], 1),
+    "a key alone": ("json", '"bbox_2d": [1, 2, 3, 4]', [], 1),
+    "a torn location": ("loc_after", "<loc0001><loc00x2><loc0003><loc0004> cat", [], 1),
+    "three locations": ("loc_before", "cat<loc_1><loc_2><loc_3>", [], 1),
+    "a mask": ("loc_after", "<loc0001><loc0002><loc0003><loc0004><seg000><seg127> cat", [("cat", (1, 2, 3, 4))], 0),
+    "a sign in a point": ("point_tags", '<point x="1" y="2" alt="a > b">b</point>', [("b", (1, 2))], 0),
+    "a torn point": ("point_tags", '<points x1="1" y1="2" x2="left" y2="top">b</points>', [("b", (1, 2))], 1),
+    "single quotes": ("point_tags", "<point x='1' y='2'>b</point>", [("b", (1, 2))], 0),
+    "a cut point": ("point_tags", '<point x="1" y="2">b</point> <point x="3" y=', [("b", (1, 2))], 1),
+    "no coordinates": ("coords_tags", '<points alt="b">b</points>', [], 1),
+}  # fmt: skip
+
+
+@in_one_test(ODD)
+def test_every_place_is_read_or_told(format: GroundingFormat, answer: str, places: Places, unreadable: int) -> None:
+    found = find_marks(answer, Grounding(format=format, scale="thousand", source="a test"))
+    read = [(mark.label, tuple(number for point in mark.points for number in point)) for mark in found.marks]
+    assert (read, len(found.unreadable)) == (places, unreadable)
+    assert all(answer[one.start : one.end] for one in found.marks)
+    assert all(answer[start:end].strip() for start, end in found.unreadable)
+
+
+@pytest.mark.parametrize("format", get_args(GroundingFormat))
+def test_hostile_answers_are_read_in_time(format: GroundingFormat) -> None:
+    pieces = ("{", '"', '\\"', '{"', '{"a":', "[", "<box>", "<ref>", "<|det|>[", "(1,2)", "(1,2),", " ", "<point ", "<loc", '{"box":1}',
+              '"bbox_2d":', "<points x1=", "start_box='", "<box>[", "1,", "{'", "}")  # fmt: skip
+    began = time.process_time()
+    for piece in pieces:
+        find_marks(piece * (100_000 // len(piece)), Grounding(format=format, scale="thousand", source="a test"))
+        find_time_ranges(piece * (100_000 // len(piece)))
+    assert time.process_time() - began < 20
 
 
 @pytest.mark.parametrize(("answer", "wanted"), TIMES)
