@@ -43,6 +43,7 @@ from vlmtui.domain.generation import (
 )
 from vlmtui.engine.local.launcher import Launcher, WorkerProgram
 from vlmtui.errors import ErrorKind
+from vlmtui.protocol.endpoint import END_MARK
 from vlmtui.protocol.messages import (
     MAX_MESSAGE_BYTES,
     PROTOCOL_VERSION,
@@ -118,7 +119,7 @@ class FakeWorker:
             case "die":
                 while not self.clients:
                     await asyncio.sleep(0.01)
-                print("the engine is about to die", flush=True)
+                print(f"the engine is about to die\n{END_MARK}exited with status 3.", flush=True)
                 os._exit(3)
             case "fail":
                 while not self.clients:

@@ -71,7 +71,6 @@ SLICES = {
     "cli.batch_ray": "imports Ray, so only when it is asked for",
     "cli.completion": "imported only where a shell completes",
     "engine.local.client": "one connection; its importer is the host that finds and starts workers",
-    "engine.local.processes": "what processes are a worker's; nothing else ends any",
     "engines.uv": "the commands of uv and pip",
     "inspection.pixel_values": "imports NumPy",
     "media.download": "imports the HTTP client, so only where something is fetched",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -73,10 +74,19 @@ def test_a_long_path_and_a_file_system_without_sockets_get_a_folder_that_is_foun
     assert again != made[0]
 
 
+def test_all_who_start_at_once_have_one_folder(tmp_path: Path) -> None:
+    runtime = tmp_path / ("x" * 120)
+    with ThreadPoolExecutor(8) as pool:
+        folders = set(pool.map(lambda _: make_socket_folder(runtime), range(8)))
+    assert len(folders) == 1
+    shutil.rmtree(folders.pop())
+
+
 def test_a_folder_that_holds_sockets_has_them(tmp_path: Path) -> None:
     runtime = Path(tempfile.mkdtemp(dir="/tmp", prefix="v-")) / "run"
     assert len(os.fsencode(runtime)) < SOCKET_FOLDER_MAX
-    assert make_socket_folder(runtime) == runtime
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda _: make_socket_folder(runtime), range(8))) == {runtime}
     assert list(runtime.iterdir()) == []
     shutil.rmtree(runtime.parent)
 

@@ -12,7 +12,7 @@ from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.vllm.engine_args import engine_arguments
 from vlmtui.worker.backends.vllm.failures import explain_death, explain_load, explain_request
-from vlmtui.worker.health import ProcessExits
+from vlmtui.worker.health import MemoryKills, ProcessExits
 
 SPEC = LoadSpec(model="m", name="m")
 
@@ -184,10 +184,12 @@ def test_a_silent_death_is_not_explained_by_earlier_log_lines() -> None:
     assert (told.kind, told.detail, told.hint) == (ErrorKind.ENGINE_DIED, "", "")
 
 
-def test_a_death_is_reported_with_the_end_of_each_process(tmp_path: Path) -> None:
-    counter = tmp_path / "vmstat"
+def test_a_death_is_reported_with_the_end_of_each_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counter, clock = tmp_path / "vmstat", [0.0]
     counter.write_text("nr_free_pages 5\noom_kill 3\n")
-    ends = ProcessExits([counter, tmp_path / "none"])
+    kills = MemoryKills(counter, lambda: clock[0])
+    monkeypatch.setattr("vlmtui.worker.health.memory_kills", kills)
+    ends = ProcessExits()
     context = multiprocessing.get_context("spawn")
     killed, left = (context.Process(target=time.sleep, args=(600,), name=name) for name in ("EngineCore", "Other"))
     for process in (killed, left):
@@ -200,11 +202,19 @@ def test_a_death_is_reported_with_the_end_of_each_process(tmp_path: Path) -> Non
     told = ends.add_exits(died)
     assert told.message == "The engine died. EngineCore was killed by signal 9 (SIGKILL)."
     assert (told.kind, told.detail, told.hint) == (ErrorKind.ENGINE_DIED, "d", "h")
-    counter.write_text("oom_kill 4\n")
-    assert "out-of-memory killer" in ends.add_exits(died).message
     left.terminate()
     left.join()
-    assert "Other was killed by signal 15 (SIGTERM)." in ends.add_exits(died).message
+    counter.write_text("oom_kill 4\n")
+    clock[0] = 2.0
+    told = ends.add_exits(died)
+    assert "(SIGKILL), probably by the kernel: its out-of-memory killer ended a process in these seconds." in str(told)
+    assert "Other was killed by signal 15 (SIGTERM)." in str(told), "which the kernel does not send for that"
+    for clock[0] in (3.0, 6.0, 8.0, 60.0):
+        kills.look()
+    assert "out-of-memory" not in str(ends.add_exits(died)), "it ended another process, a while before"
+    counter.write_text("oom_kill 5\n")
+    clock[0] = 90.0
+    assert "out-of-memory" not in str(ends.add_exits(died)), "nobody looked for half a minute"
     other = VlmtuiError(ErrorKind.BAD_INPUT, "x")
     assert ends.add_exits(other) is other
 

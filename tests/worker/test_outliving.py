@@ -149,6 +149,18 @@ async def test_a_killed_worker_leaves_the_answer_of_a_second_ago(life: Life, vic
     assert events[-1].failure.kind is ErrorKind.ENGINE_DIED
 
 
+@pytest.mark.parametrize("victim", ["server", "guardian"])
+async def test_a_killed_worker_is_reported_with_the_signal_and_without_lines_of_before(life: Life, victim: str) -> None:
+    client = await life.client()
+    guardian = psutil.Process(await life.pid())
+    (guardian if victim == "guardian" else guardian.children()[0]).kill()
+    cause = await client.closed()
+    assert cause is not None
+    told = "" if victim == "guardian" else " Its process was killed by signal 9 (SIGKILL)."
+    assert (cause.message, cause.detail) == (f"The engine of echo stopped unexpectedly.{told}", "")
+    assert f"Log: {life.endpoint.log}" in cause.hint
+
+
 async def test_two_clients_share_a_worker_and_neither_harms_the_other(life: Life) -> None:
     first, second = await asyncio.gather(life.client(keep_alive_s=0), life.client(keep_alive_s=0))
     assert (await first.status()).clients == 2

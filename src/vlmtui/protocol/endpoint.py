@@ -4,6 +4,7 @@ end of a socket."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import os
 import pwd
@@ -81,6 +82,8 @@ SOCKET_FOLDER_MAX = 60
 MARKER = "VLMTUI_WORKER"
 """The environment variable with the path of the worker's record. It identifies the worker's processes, which inherit
 it."""
+END_MARK = "(vlmtui guardian) The worker "
+"""Begins the line of a worker's log that says how its server ended."""
 HOME_SUFFIX = ".d"
 RECORD_SUFFIX = ".json"
 _RECORD_BYTES_MAX = 10_000_000
@@ -162,15 +165,21 @@ def make_socket_folder(runtime: Path) -> Path:
     if folder != runtime.resolve() or _holds_sockets(folder):
         return folder
     try:
-        folder = Path(tempfile.mkdtemp(prefix=f"{APP}-", dir="/tmp" if os.access("/tmp", os.W_OK) else None))
-        _link(runtime).unlink(missing_ok=True)
-        _link(runtime).symlink_to(folder)
+        made = Path(tempfile.mkdtemp(prefix=f"{APP}-", dir="/tmp" if os.access("/tmp", os.W_OK) else None))
+        while True:
+            try:
+                _link(runtime).symlink_to(made)
+            except FileExistsError:
+                if (folder := socket_folder(runtime)) != runtime.resolve():  # another process was faster
+                    made.rmdir()
+                    return folder
+                _link(runtime).unlink(missing_ok=True)  # it leads nowhere
+            else:
+                return made
     except OSError as error:
         message = "Can't create a folder for the engine's sockets."
-        raise VlmtuiError(
-            ErrorKind.BAD_INPUT, message, detail=str(error), hint="Check that /tmp is writable."
-        ) from error
-    return folder
+        hint = "Check that /tmp is writable."
+        raise VlmtuiError(ErrorKind.BAD_INPUT, message, detail=str(error), hint=hint) from error
 
 
 def _link(runtime: Path) -> Path:
@@ -180,13 +189,18 @@ def _link(runtime: Path) -> Path:
 def _holds_sockets(folder: Path) -> bool:
     if len(os.fsencode(folder)) > SOCKET_FOLDER_MAX:
         return False
-    place = folder / f"try-{os.getpid()}"
-    with socket.socket(socket.AF_UNIX) as trial, suppress(OSError):
-        place.unlink(missing_ok=True)
-        trial.bind(str(place))
-        place.unlink()
-        return True
-    return False
+    place = folder / f"try-{os.urandom(8).hex()}"
+    with socket.socket(socket.AF_UNIX) as trial:
+        try:
+            trial.bind(str(place))
+            place.unlink()
+        except OSError as error:
+            return error.errno in _PASSING
+    return True
+
+
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+"""Errors that say nothing about a file system."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):

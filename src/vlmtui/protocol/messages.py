@@ -16,7 +16,7 @@ from vlmtui.domain.generation import Cancelled, Delta, Failed, Failure, Finished
 from vlmtui.domain.metrics import MetricsSample
 from vlmtui.errors import ErrorKind, VlmtuiError
 
-PROTOCOL_VERSION = 9
+PROTOCOL_VERSION = 10
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """The longest line. Real messages are far shorter, since media are sent as paths."""
@@ -95,6 +95,12 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     failure: Failure
 
 
+class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
+    """The worker's last message: it ends in order, or because its engine died (`failure`)."""
+
+    failure: Failure | None = None
+
+
 class StatusReport(msgspec.Struct, frozen=True, kw_only=True, tag="status"):
     """The answer to `GetStatus`."""
 
@@ -131,6 +137,7 @@ WorkerMessage = (
     | StatusReport
     | LogLines
     | MetricsReport
+    | Goodbye
 )
 
 

@@ -44,9 +44,14 @@ class EngineThread:
     that started them ends (`PR_SET_PDEATHSIG`).
     """
 
-    def __init__(self, backend: Backend, log_tail: Callable[[], list[str]]) -> None:
+    def __init__(
+        self, backend: Backend, log_tail: Callable[[], list[str]], recent_log: Callable[[], list[str]]
+    ) -> None:
+        """`log_tail`: returns the newest lines of the log, which may explain a failed load. `recent_log`: returns those
+        of the last seconds, which may explain the engine's end."""
         self._backend = backend
         self._log_tail = log_tail
+        self._recent_log = recent_log
         self.process_exits = ProcessExits()
         self._loop = new_event_loop()
         self._engine: HostedEngine | None = None
@@ -144,7 +149,7 @@ class EngineThread:
                     on_event(event)
         except Exception as error:
             _log.exception("request %s failed", request.request_id)
-            known = self.process_exits.add_exits(self._backend.explain_request(error, self._log_tail()))
+            known = self.process_exits.add_exits(self._backend.explain_request(error, self._recent_log()))
             last = Failed(request_id=request.request_id, failure=Failure.of(known))
         finally:
             await events.aclose()

@@ -23,7 +23,8 @@ import psutil
 
 from vlmtui.files import open_to_append
 from vlmtui.processes import python_command
-from vlmtui.protocol.endpoint import HOME_SUFFIX, RECORD_SUFFIX
+from vlmtui.protocol.endpoint import END_MARK, HOME_SUFFIX, RECORD_SUFFIX
+from vlmtui.worker.health import describe_exit, memory_kills
 
 PARENT_DEATH = "VLMTUI_PARENT_DEATH"
 """The environment variable that makes the engine's processes die with their parent."""
@@ -35,6 +36,8 @@ TIDY_GRACE_S = 1.5
 """Seconds for multiprocessing's resource tracker, which frees shared memory after all other processes have ended."""
 _KILL_GRACE_S = 10.0
 _RECHECK_S = 0.2
+_LOOK_S = 2.0
+"""Seconds between two looks at the out-of-memory killer's count."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -74,12 +77,15 @@ def main(argv: Sequence[str], *, server: str = "vlmtui.worker.serve") -> int:
     )
     if args.ready is not None:
         os.close(args.ready)
-    status = _wait(child)
+    code, asked = _wait(child)
+    how = describe_exit(code) if asked is None else f"was told to end by signal {asked} ({signal.Signals(asked).name})"
+    with suppress(OSError):  # a full disk
+        print(f"{END_MARK}{how}.", flush=True)
     _end_descendants()
     for file in (args.socket, args.spec.with_suffix(RECORD_SUFFIX), args.spec):
         file.unlink(missing_ok=True)
     shutil.rmtree(home, ignore_errors=True)
-    return status
+    return code if code >= 0 else 128 - code
 
 
 def die_with_parent(parent: int) -> None:
@@ -89,29 +95,30 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def _wait(child: int) -> int:
-    """Wait for the child and return its exit status. After SIGTERM, SIGINT or SIGHUP, send the child SIGTERM, and
-    SIGKILL after STOP_GRACE_S."""
+def _wait(child: int) -> tuple[int, int | None]:
+    """Wait for the child. Return its exit status, or minus the signal that killed it, and the signal that this process
+    got before: after SIGTERM, SIGINT or SIGHUP it sends the child SIGTERM, and SIGKILL after STOP_GRACE_S."""
+    asked: int | None = None
     deadline: float | None = None
     while True:
-        status = _reap(child)
-        if status is not None:
-            return status
-        if deadline is None:
-            received = signal.sigwait(_SIGNALS)
-        elif (info := signal.sigtimedwait(_SIGNALS, max(0.0, deadline - time.monotonic()))) is not None:
-            received = info.si_signo
-        else:
+        code = _reap(child)
+        if code is not None:
+            return code, asked
+        memory_kills.look()
+        left_s = _LOOK_S if deadline is None else max(0.0, deadline - time.monotonic())
+        info = signal.sigtimedwait(_SIGNALS, left_s)
+        if info is None and deadline is not None:
             os.kill(child, signal.SIGKILL)
             deadline = None
-            continue
-        if received != signal.SIGCHLD and deadline is None:
+        elif info is not None and info.si_signo != signal.SIGCHLD and asked is None:
+            asked = info.si_signo
             os.kill(child, signal.SIGTERM)
             deadline = time.monotonic() + STOP_GRACE_S
 
 
 def _reap(child: int | None = None) -> int | None:
-    """Reap every process that has ended. Return the exit status of `child` if it is among them."""
+    """Reap every process that has ended. Return the exit status of `child`, or minus its signal, if it is among
+    them."""
     found: int | None = None
     with suppress(ChildProcessError):
         while True:
@@ -119,8 +126,7 @@ def _reap(child: int | None = None) -> int | None:
             if pid == 0:
                 break
             if pid == child:
-                code = os.waitstatus_to_exitcode(status)
-                found = code if code >= 0 else 128 - code
+                found = os.waitstatus_to_exitcode(status)
     return found
 
 

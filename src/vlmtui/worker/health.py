@@ -7,7 +7,8 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -92,22 +93,63 @@ class EngineHealth:
         self._pinged_at = None
 
 
-_COUNTERS = (Path("/proc/vmstat"), Path("/sys/fs/cgroup/memory.events"))
-"""Linux's files with a line `oom_kill N`: for the machine, and for this process's cgroup (v2)."""
+_RECENT_S = 5.0
+"""An out-of-memory kill of so many seconds ago counts as the cause of a process's end."""
+_MACHINE = Path("/proc/vmstat")
+
+
+class MemoryKills:
+    """Tells whether the kernel's out-of-memory killer has just ended a process: of this cgroup (v2), or, if its count
+    can't be read, of the machine. Linux only."""
+
+    def __init__(self, counter: Path | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """`counter`: a file with a line `oom_kill N`."""
+        self._counter = counter or _own_counter()
+        self._clock = clock
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def look(self) -> bool:
+        """Note the count, and return whether it has risen in the last seconds. Call this every second or two: without
+        a count from shortly before, nothing is known."""
+        now = self._clock()
+        self._seen.append((now, self._count()))
+        while len(self._seen) > 1 and self._seen[1][0] <= now - _RECENT_S:
+            self._seen.popleft()
+        then, before = self._seen[0]
+        return self._seen[-1][1] > before and now - then <= 2 * _RECENT_S
+
+    def _count(self) -> int:
+        try:
+            lines = self._counter.read_text().splitlines()
+        except OSError:
+            return 0
+        found = (line.split() for line in lines if line.startswith("oom_kill "))
+        return next((int(words[1]) for words in found if words[1:] and words[1].isdecimal()), 0)
+
+
+def _own_counter() -> Path:
+    with suppress(OSError):
+        groups = [line.removeprefix("0::/") for line in Path("/proc/self/cgroup").read_text().splitlines()]
+        group = next((group for group in groups if ":" not in group), "")
+        counter = Path("/sys/fs/cgroup", group, "memory.events")
+        if counter.exists():
+            return counter
+    return _MACHINE
+
+
+memory_kills = MemoryKills()
+"""Of this process's cgroup."""
 
 
 class ProcessExits:
     """Remembers the processes of a loaded engine and reports how they exited."""
 
-    def __init__(self, counters: Iterable[Path] = _COUNTERS) -> None:
-        self._counters = tuple(counters)
+    def __init__(self) -> None:
         self._children: list[BaseProcess] = []
-        self._kills = 0
 
     def begin(self) -> None:
         """Remember the current child processes as the engine's. Call this when the engine is loaded."""
         self._children = multiprocessing.active_children()
-        self._kills = self._count_kills()
 
     def add_exits(self, error: VlmtuiError) -> VlmtuiError:
         """Return the error; for ENGINE_DIED, with the exits of the engine's processes added to its message."""
@@ -115,33 +157,21 @@ class ProcessExits:
             return error
         codes = [(child.name, child.exitcode) for child in self._children]
         exits = [f"{name} {describe_exit(code)}." for name, code in codes if code is not None]
-        if exits and self._count_kills() > self._kills:
-            exits.append("The kernel's out-of-memory killer ended a process at that time.")
         return VlmtuiError(error.kind, " ".join([error.message, *exits]), detail=error.detail, hint=error.hint)
-
-    def _count_kills(self) -> int:
-        """Return the number of processes that the kernel's out-of-memory killer has ended."""
-        return sum(_counter(path) for path in self._counters)
 
 
 def describe_exit(code: int) -> str:
-    """Return `exited with status 1` or `was killed by signal 9 (SIGKILL)`. A negative `code` is a signal."""
+    """Return `exited with status 1` or `was killed by signal 9 (SIGKILL)`, of a process that has just ended. A negative
+    `code` is a signal."""
     if code >= 0:
         return f"exited with status {code}"
     try:
         name = f" ({signal.Signals(-code).name})"
     except ValueError:
         name = ""
-    return f"was killed by signal {-code}{name}"
-
-
-def _counter(path: Path) -> int:
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return 0
-    found = (line.split() for line in lines if line.startswith("oom_kill "))
-    return next((int(words[1]) for words in found if words[1:] and words[1].isdecimal()), 0)
+    is_full = code == -signal.SIGKILL and memory_kills.look()
+    why = ", probably by the kernel: its out-of-memory killer ended a process in these seconds" if is_full else ""
+    return f"was killed by signal {-code}{name}{why}"
 
 
 def memory_of(pid: int) -> tuple[int, int | None]:

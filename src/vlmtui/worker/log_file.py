@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import time
+from collections import deque
 from pathlib import Path
 
 from vlmtui.domain.engine import LoadProgress, LoadStage
@@ -16,6 +17,9 @@ RING_LINES = 2000
 _LINE_MAX = 4000
 _READ_MAX = RING_LINES * _LINE_MAX
 """The most bytes to read at once."""
+_RECENT_S = 15.0
+"""The age in seconds of lines that may explain the engine's end."""
+_MARK_EVERY_S = 1.0
 _BREAK = re.compile(rb"\r\n|\n|\r")
 
 
@@ -35,6 +39,21 @@ class LogFile:
         self._offset = 0
         self._rest = b""
         self.ring = LogRing(RING_LINES)
+        self._marks: deque[tuple[float, int]] = deque([(time.monotonic(), 0)], maxlen=64)
+        """When the log had how many bytes."""
+
+    def recent(self) -> list[str]:
+        """Return the lines of the last seconds, as far as `read_new` was called meanwhile. May be called by any
+        thread."""
+        since = time.monotonic() - _RECENT_S
+        start = next((size for at, size in reversed(tuple(self._marks)) if at <= since), 0)
+        try:
+            with self._path.open("rb") as file:
+                file.seek(max(start, file.seek(0, os.SEEK_END) - _READ_MAX))
+                lines = _BREAK.split(file.read())
+        except OSError:
+            return []
+        return [line.decode(errors="replace")[:_LINE_MAX] for line in lines if line.strip()][-RING_LINES:]
 
     def read_new(self) -> list[str]:
         """Return the lines written since the last call, and add them to `ring`."""
@@ -46,6 +65,8 @@ class LogFile:
         except OSError:
             return []
         self._offset += len(data)
+        if (now := time.monotonic()) - self._marks[-1][0] >= _MARK_EVERY_S:
+            self._marks.append((now, self._offset))
         *complete, self._rest = _BREAK.split(self._rest + data)
         if len(self._rest) > _LINE_MAX:
             complete.append(self._rest)

@@ -42,8 +42,9 @@ def make_server(
     def log_tail() -> list[str]:
         return log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
 
-    engine = EngineThread(backend, log_tail)
-    return WorkerServer(spec, backend, engine, LogFile(log), keep_alive_s, pid, runtime, limits or Limits())
+    file = LogFile(log)
+    engine = EngineThread(backend, log_tail, file.recent)
+    return WorkerServer(spec, backend, engine, file, keep_alive_s, pid, runtime, limits or Limits())
 
 
 def main(argv: Sequence[str], backend: Backend | None = None) -> int:

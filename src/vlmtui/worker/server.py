@@ -39,6 +39,7 @@ from vlmtui.protocol.messages import (
     GetLog,
     GetMetrics,
     GetStatus,
+    Goodbye,
     Hello,
     LogLines,
     MetricsReport,
@@ -56,8 +57,8 @@ from vlmtui.protocol.messages import (
 from vlmtui.protocol.spool import prune_spool
 from vlmtui.worker.backends.contract import Backend, LoadStep
 from vlmtui.worker.engine_thread import EngineThread
-from vlmtui.worker.health import EngineHealth, children_cpu_seconds, memory_of, own_cpu_seconds
-from vlmtui.worker.log_file import RING_LINES, LoadObserver, LogFile
+from vlmtui.worker.health import EngineHealth, children_cpu_seconds, memory_kills, memory_of, own_cpu_seconds
+from vlmtui.worker.log_file import LoadObserver, LogFile
 from vlmtui.worker.requests import Requests, refuse
 
 
@@ -355,10 +356,12 @@ class WorkerServer:
             event.set() if is_wanted else event.clear()
 
     async def _watch_engine(self) -> None:
-        """Regularly check the engine's health, and write answers without a client to the spool."""
+        """Regularly check the engine's health, read its log, and write answers without a client to the spool."""
         await asyncio.to_thread(prune_spool, self.runtime)
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_S)
+            memory_kills.look()
+            self._read_log()
             await self.requests.spool()
             if self.info is not None:
                 last_event_at = self.requests.last_event_at
@@ -400,7 +403,7 @@ class WorkerServer:
 
     def _engine_died(self) -> None:
         self._read_log()
-        error = self.engine.process_exits.add_exits(self.backend.explain_death(self.log.ring.newest(RING_LINES)))
+        error = self.engine.process_exits.add_exits(self.backend.explain_death(self.log.recent()))
         _log.error("the engine died: %s", error)
         self._death = Failure.of(error)
         self.stop(EXIT_ENGINE_DIED)
@@ -447,6 +450,8 @@ class WorkerServer:
     async def _say_goodbye(self) -> None:
         """Send the terminal event of every request, and close all connections once it is sent."""
         self.requests.end_all(self._death)
+        for connection in self.connections:
+            connection.send(Goodbye(self._death))
         await asyncio.gather(*(connection.flush(self.limits.flush_s) for connection in self.connections))
         for connection in self.connections:
             connection.close()

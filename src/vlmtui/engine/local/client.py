@@ -10,6 +10,8 @@ from contextlib import AsyncExitStack, suppress
 from shlex import quote
 from typing import assert_never
 
+import psutil
+
 from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.engine import (
     EngineInfo,
@@ -32,9 +34,10 @@ from vlmtui.domain.generation import (
     Waiting,
 )
 from vlmtui.domain.metrics import MetricsSample
+from vlmtui.engine.local.processes import has_ended
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.log_ring import LogRing
-from vlmtui.protocol.endpoint import Endpoint, require_own_peer
+from vlmtui.protocol.endpoint import END_MARK, Endpoint, require_own_peer
 from vlmtui.protocol.messages import (
     MAX_MESSAGE_BYTES,
     PROTOCOL_VERSION,
@@ -44,6 +47,7 @@ from vlmtui.protocol.messages import (
     GetLog,
     GetMetrics,
     GetStatus,
+    Goodbye,
     Hello,
     LogLines,
     MetricsReport,
@@ -64,15 +68,29 @@ _LINES_SHOWN = 12
 _BYTES_READ = 16384
 
 
-def worker_died(message: str, endpoint: Endpoint) -> VlmtuiError:
-    """Return ENGINE_DIED with the last lines of the worker's log as its detail."""
-    detail = ""
+def worker_died(message: str, endpoint: Endpoint, *, has_started: bool = False) -> VlmtuiError:
+    """Return ENGINE_DIED. The message says how the worker ended, as far as its guardian has written that to the log.
+    The detail is the last lines of the log, if they may say why: not if a signal came from outside, or if the guardian
+    of a worker that had started (`has_started`) wrote nothing, since it was killed, too."""
+    lines: list[str] = []
     with suppress(OSError), endpoint.log.open("rb") as file:
         file.seek(max(0, endpoint.log.stat().st_size - _BYTES_READ))
-        detail = "\n".join(file.read().decode(errors="replace").splitlines()[-_LINES_SHOWN:])
-    return VlmtuiError(ErrorKind.ENGINE_DIED, message, detail=detail, hint=f"Start it again. Log: {endpoint.log}")
+        lines = file.read().decode(errors="replace").splitlines()[-_LINES_SHOWN:]
+    ends = [number for number, line in enumerate(lines) if line.startswith(END_MARK)]
+    if ends:
+        how = lines[ends[-1]].removeprefix(END_MARK)
+        message = f"{message} Its process {how}"
+        lines = [] if any(name in how for name in _SENT) else lines[: ends[-1]]
+    elif has_started:
+        lines = []
+    hint = f"Start it again. Log: {endpoint.log}"
+    return VlmtuiError(ErrorKind.ENGINE_DIED, message, detail="\n".join(lines), hint=hint)
 
 
+_SENT = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
+"""Signals that come from outside of a process."""
+_END_S = 3.0
+"""The most seconds from a worker's end until its guardian has written how it ended."""
 _LOG_LINES_REQUESTED = 1000
 _LOG_LINES_HELD = 2000
 
@@ -110,6 +128,7 @@ class WorkerClient:
         """A queue for each reader of the metrics."""
         self._progress: list[LoadProgress] = []
         self._load_failure: Failure | None = None
+        self._goodbye: Goodbye | None = None
         self._log = LogRing(_LOG_LINES_HELD)
         self._log_requested = False
         self._log_received = False
@@ -283,7 +302,13 @@ class WorkerClient:
                 self._take(decode_worker_message(line))
         except VlmtuiError as error:
             cause = error
-        self._disconnected(None if self._leaving else cause or self._death())
+        if self._leaving:
+            self._disconnected(None)
+            return
+        if cause is None and self._goodbye is None:
+            with suppress(psutil.Error):
+                await has_ended(psutil.Process(self.pid), _END_S)
+        self._disconnected(cause or self._death())
 
     def _take(self, message: WorkerMessage) -> None:
         match message:
@@ -297,6 +322,8 @@ class WorkerClient:
                 self.info = info
             case LoadFailed(failure=failure):
                 self._load_failure = failure
+            case Goodbye():
+                self._goodbye = message
             case LogLines(lines=lines):
                 self._log.extend(lines)
                 self._log_received = True
@@ -345,8 +372,10 @@ class WorkerClient:
     def _death(self) -> VlmtuiError:
         if self._load_failure is not None:
             return self._load_failure.error()
+        if self._goodbye is not None and self._goodbye.failure is not None:
+            return self._goodbye.failure.error()
         when = "while loading" if self.info is None else "unexpectedly"
-        return worker_died(f"The engine of {self.spec.name} stopped {when}.", self.endpoint)
+        return worker_died(f"The engine of {self.spec.name} stopped {when}.", self.endpoint, has_started=True)
 
 
 _FOREIGN_HINT = "Nothing was sent to it. Remove that file, and check who can write to its folder."
