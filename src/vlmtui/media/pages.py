@@ -21,6 +21,7 @@ from vlmtui.media.content_store import store_bytes
 from vlmtui.media.pdf_renderer import Refusal
 from vlmtui.processes import python_command, safe_environment
 from vlmtui.reading import file_name, is_file, read_whole, shown_name, source_text
+from vlmtui.text import one_line
 
 _MOVING = frozenset({"GIF", "WEBP", "PNG", "AVIF"})
 """Pillow's formats whose parts are frames; in all others they are pages."""
@@ -166,6 +167,8 @@ class _Facts(msgspec.Struct, frozen=True):
     wide: float
     high: float
     dpi: float
+    notes: tuple[str, ...]
+    """What a viewer may draw and the renderer does not; with names from the document, which are hostile text."""
 
 
 def stage_page(path: Path, store: Path, *, page: int = 1, dots: int | None = None) -> Attachment:
@@ -190,7 +193,11 @@ def stage_page(path: Path, store: Path, *, page: int = 1, dots: int | None = Non
         height=height,
         size_bytes=len(data),
         format="PDF",
-        notes=(page_note("PDF", page, facts.pages), f"drawn at {facts.dpi:.0f} dots per inch ({inches})"),
+        notes=(
+            page_note("PDF", page, facts.pages),
+            f"drawn at {facts.dpi:.0f} dots per inch ({inches})",
+            *map(one_line, facts.notes),
+        ),
         source=source_text(path),
         page=page,
         pages=facts.pages,
