@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import struct
 import warnings
 import zlib
@@ -15,11 +16,13 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from PIL import ExifTags, Image, ImageOps
+from PIL import Image, ImageOps
+from PIL.ExifTags import Base
 
 from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.content_store import require_intact, store_bytes
+from vlmtui.media.notes import CROPPED, damage, hole, wide_colours, wide_heif_colours
 from vlmtui.media.pages import page_name, page_note, turn_to
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
 from vlmtui.reading import read_whole, shown_name, source_text
@@ -35,12 +38,13 @@ class PlainImage(NamedTuple):
 
 
 def to_rgb(image: Image.Image) -> PlainImage:
-    """Convert a loaded image to RGB: more than 8 bits per sample to 8, colour profile to sRGB, transparency over white.
-
-    The image is not rotated.
-    """
+    """Convert an image to upright RGB: more than 8 bits per sample to 8, colour profile to sRGB, transparency over
+    white."""
+    image.load()
     profile = image.info.get("icc_profile")
     image, notes = _to_eight_bits(image)
+    if orientation_of(image) != 1:
+        image = ImageOps.exif_transpose(image)
     if image.mode in ("P", "PA"):
         image = image.convert("RGBA" if "transparency" in image.info or image.mode == "PA" else "RGB")
     elif image.mode in ("LA", "La", "RGBa") or "transparency" in image.info:
@@ -61,27 +65,47 @@ def to_rgb(image: Image.Image) -> PlainImage:
     return PlainImage(image, tuple(notes))
 
 
+_DEEP = frozenset({"I;16", "I;16L", "I;16B", "I;16N", "I", "F"})
+"""Pillow's modes of more than 8 bits per sample."""
+
+
 def _to_eight_bits(image: Image.Image) -> tuple[Image.Image, list[str]]:
-    """Scale images with more than 8 bits per sample to 8; Pillow's own `convert` would clip them to white."""
-    if image.mode not in ("I;16", "I;16L", "I;16B", "I;16N", "I", "F"):
+    """Scale images with more than 8 bits per sample to 8; Pillow's own `convert` would clip them to white. Samples that
+    are not finite numbers become black or, as infinity, white."""
+    tags = getattr(image, "tag_v2", {})
+    colours = tags.get(Base.ColorMap, ())
+    if image.mode == "P" and colours and max(colours) < 256:  # some writers fill only the low byte, and viewers know
+        shades = len(colours) // 3
+        image.putpalette(bytes(value for number in range(shades) for value in colours[number::shades]))
+    if image.mode not in _DEEP:
         return image, []
-    if image.mode == "F":
-        low, high = _extrema(image)
-        usual = next((top for top in (1.0, 255.0) if 0.0 <= low <= high <= top), None)
-    else:
-        image = image.convert("I")
-        low, high = _extrema(image)
-        usual = 65535.0 if 0.0 <= low <= high <= 65535.0 else None
+    import numpy as np
+
+    samples = np.asarray(image)
+    bits = tags.get(Base.BitsPerSample, (16,))[0]
+    if image.mode == "I" and bits == 32 and tags.get(Base.SampleFormat, (1,))[0] == 1:
+        samples = samples.view(np.uint32)  # Pillow reads them as signed
+    finite = np.isfinite(samples)
+    not_finite = samples.size - int(np.count_nonzero(finite))
+    known = samples if not not_finite else samples[finite]
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    tops = (1.0, 255.0) if image.mode == "F" else (2.0 ** min(bits, 16) - 1,)
+    usual = next((top for top in tops if 0.0 <= low <= high <= top), None)
+    notes = ["16 bits to 8" if usual == 65535.0 else "deep samples to 8 bits"]
+    if usual is None:
+        notes = [f"deep samples to 8 bits: {low:g} is black, {high:g} is white"]
+    if not_finite:
+        notes.append(damage(f"{not_finite:,} of {samples.size:,} samples are not finite numbers"))
     low, high = (low, high) if usual is None else (0.0, usual)
-    note = "16 bits to 8" if (low, high) == (0.0, 65535.0) else "deep samples to 8 bits"
-    scale = 255.0 / (high - low or 1.0)
-    return image.convert("F").point(lambda value: value * scale + (0.5 - low * scale)).convert("L"), [note]
-
-
-def _extrema(image: Image.Image) -> tuple[float, float]:
-    low, high = image.getextrema()
-    assert isinstance(low, int | float) and isinstance(high, int | float)
-    return float(low), float(high)
+    scaled = np.nan_to_num(samples.astype(np.float32), copy=False, nan=low, posinf=high, neginf=low)
+    scaled -= low
+    scaled *= 255.0 / (high - low or 1.0)
+    scaled += 0.5
+    made = Image.fromarray(scaled.astype(np.uint8))
+    if tags.get(Base.PhotometricInterpretation) == 0:  # white is zero, which Pillow knows only for 8 bits
+        made = ImageOps.invert(made)
+    made.info = image.info
+    return made, notes
 
 
 def _is_recoloured(image: Image.Image) -> bool:
@@ -234,6 +258,8 @@ def open_image(data: bytes, path: Path) -> Image.Image:
     except DECODER_ERRORS as error:
         raise _damaged(path, found.title, error) from error
     _require_fitting(image, path, len(data))
+    if found is FileType.TIFF:
+        _require_whole_tiff(image, data, path)
     return image
 
 
@@ -270,17 +296,18 @@ def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
         try:
             pages = turn_to(image, page, path, len(data))
             _require_fitting(image, path, len(data))
+            if kind == "PNG":  # its metadata may follow the pixels: reading it loads them
+                image.load()
             # Read before loading: Pillow's TIFF decoder rotates the image itself and then drops the tag.
-            orientation = _orientation(image)
+            orientation = orientation_of(image)
             whole = image.size
             is_same = _is_plain(image, kind, pages) and orientation == 1 and not _is_recoloured(image)
             factor = 1 if is_same else _factor(whole)
             if factor > 1:  # a JPEG is decoded at a half, a quarter or an eighth in a fraction of the time
                 image.draft(None, (-(-whole[0] // factor), -(-whole[1] // factor)))
+            told = untaken(image, data)
             image.load()
-            is_rotated = _orientation(image) != 1
-            decoded = _smaller(image) if factor > 1 else image
-            plain = to_rgb(ImageOps.exif_transpose(decoded) if is_rotated else decoded)
+            plain = to_rgb(_smaller(image) if factor > 1 else image)
             pixels = _smaller(plain.pixels) if factor > 1 else plain.pixels
         except DECODER_ERRORS as error:
             raise _damaged(path, what, error) from error
@@ -288,8 +315,9 @@ def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
     scaled_from = original if pixels.width * pixels.height < whole[0] * whole[1] else None
     notes = (
         *((page_note(kind, page, pages),) if pages > 1 else ()),
-        *(("turned upright by EXIF",) if orientation != 1 else ()),
+        *((TURNED,) if orientation != 1 else ()),
         *plain.notes,
+        *told,
         *((smaller_note(original),) if scaled_from else ()),
     )
     return _Prepared(pixels, kind, notes, pages, is_same, scaled_from)
@@ -316,10 +344,85 @@ def _smaller(image: Image.Image) -> Image.Image:
     return image.reduce(factor) if factor > 1 and image.mode in _AVERAGED else image
 
 
-def _orientation(image: Image.Image) -> int:
+_RAW_STARTS = (b"CR", b"IIII", b"MMMM")
+"""What follows the TIFF header in raw files of Canon and Phase One."""
+_GAIN_MAPS = (b"hdrgm:Version", b"urn:iso:std:iso:ts:21496", b"aux:hdrgainmap")
+_HEAD_OF_GAIN_MAPS = 300_000
+_SRGB_GAMMA = 0.45455
+TURNED = "turned upright by EXIF"
+
+
+def untaken(image: Image.Image, data: bytes) -> tuple[str, ...]:
+    """Return notes on what the open image's file holds and Pillow does not read, or reads as something else."""
+    info, kind = image.info, str(image.format)
+    notes: tuple[str, ...] = ("a reduced copy of another picture in the file",) if _is_reduced(image) else ()
+    if kind in ("HEIF", "AVIF") and "icc_profile" not in info:
+        notes += wide_heif_colours(data)
+    if kind == "AVIF" and b"clap" in data[: data.find(b"mdat")]:
+        notes += (CROPPED,)
+    if kind in ("JPEG", "MPO", "HEIF", "AVIF") and any(name in data[:_HEAD_OF_GAIN_MAPS] for name in _GAIN_MAPS):
+        notes += ("without its HDR gain map",)
+    if kind == "PNG":
+        at = data.find(b"cICP", 0, data.find(b"IDAT"))
+        if at > 0:
+            notes += wide_colours(data[at + 4], data[at + 5])
+        elif not {"icc_profile", "srgb"} & info.keys() and abs(info.get("gamma", _SRGB_GAMMA) - _SRGB_GAMMA) > 0.03:
+            notes += (f"its gamma of {info['gamma']:g} not applied",)
+    if kind in ("JPEG", "MPO"):
+        start = _first_scan(data)
+        if not _may_code_zeros(data[:start]):
+            notes += hole(data, start, data.find(b"\xff\xd9", start), least=256)
+    elif kind in ("WEBP", "AVIF", "HEIF", "JPEG2000", "GIF"):
+        notes += hole(data)
+    return notes
+
+
+def _require_whole_tiff(image: Image.Image, data: bytes, path: Path) -> None:
+    """Raise VlmtuiError for TIFF files of which Pillow reads a thumbnail or wrong pixels."""
+    tags = getattr(image, "tag_v2", {})
+    is_raw = Base.DNGVersion in tags or data[8:10] == b"CR" or data[8:12] in _RAW_STARTS
+    if is_raw or (_is_reduced(image) and Base.SubIFDs in tags and Base.Make in tags):
+        raise camera_raw(path)
+    if (
+        tags.get(Base.PlanarConfiguration) == 2
+        and tags.get(Base.SamplesPerPixel, 1) > 1
+        and max(tags.get(Base.BitsPerSample, (8,))) > 8
+    ):
+        raise bad_input(
+            f"Can't read {shown_name(path)}: it is a TIFF with more than 8 bits per sample in separate planes.",
+            hint="Convert it to PNG.",
+        )
+
+
+def _is_reduced(image: Image.Image) -> bool:
+    """Return True if the page of an open TIFF is marked as a reduced copy of another picture in the file."""
+    return bool(getattr(image, "tag_v2", {}).get(Base.NewSubfileType, 0) & 1)
+
+
+def camera_raw(path: Path) -> VlmtuiError:
+    """Return the error for a camera's raw file, of which Pillow reads the thumbnail."""
+    return bad_input(
+        f"{shown_name(path)} is a camera's raw file, which must be developed first.",
+        hint="Export it as JPEG, PNG or TIFF.",
+    )
+
+
+def _may_code_zeros(head: bytes) -> bool:
+    """Return True if zero bits mean "nothing here" in each Huffman table of a JPEG: then a flat area is a run of
+    zeros."""
+    for segment in re.finditer(rb"\xff\xc4(..)", head, re.DOTALL):
+        at, stop = segment.end(), segment.start(1) + int.from_bytes(segment[1], "big")
+        while at + 17 < stop:
+            if head[at + 17] != 0:
+                return False
+            at += 17 + sum(head[at + 1 : at + 17])
+    return True
+
+
+def orientation_of(image: Image.Image) -> int:
     """Return the EXIF orientation, 1 to 8; 1 if missing or unreadable."""
     try:
-        found = image.getexif().get(ExifTags.Base.Orientation, 1)
+        found = image.getexif().get(Base.Orientation, 1)
         if image.format == "HEIF":  # its plug-in rotates the image itself and reports the original tag
             found = image.info.get("original_orientation") or found
     except DECODER_ERRORS:

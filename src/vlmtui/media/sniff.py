@@ -58,6 +58,9 @@ class FileType(Enum):
     PDF = Kind.DOCUMENT, "a PDF document", ".pdf"
     POSTSCRIPT = Kind.OTHER, "a PostScript document"
     PHOTOSHOP = Kind.OTHER, "a Photoshop document"
+    CAMERA_RAW = Kind.OTHER, "a camera's raw file"
+    """Raw files in a container of their own; others are TIFF files, which only the decoder can tell."""
+    JPEG_XL = Kind.OTHER, "a JPEG XL file"
     PROGRAM = Kind.OTHER, "a program"
     ZIP = Kind.OTHER, "a ZIP archive or an office document"
     GZIP = Kind.OTHER, "a gzip archive"
@@ -87,6 +90,16 @@ _STARTS: tuple[tuple[bytes, FileType], ...] = (
     (b"\0\0\0\x0cjP  \r\n\x87\n", FileType.JPEG_2000),
     (b"\xff\x4f\xff\x51", FileType.JPEG_2000),
     (b"\0\0\x01\0", FileType.ICON),
+    (b"IIRO", FileType.CAMERA_RAW),
+    (b"IIRS", FileType.CAMERA_RAW),
+    (b"MMOR", FileType.CAMERA_RAW),
+    (b"IIU\0", FileType.CAMERA_RAW),
+    (b"II\x1a\0\0\0HEAP", FileType.CAMERA_RAW),
+    (b"FUJIFILMCCD-RAW", FileType.CAMERA_RAW),
+    (b"FOVb", FileType.CAMERA_RAW),
+    (b"\0MRM", FileType.CAMERA_RAW),
+    (b"\0\0\0\x0cJXL \r\n\x87\n", FileType.JPEG_XL),
+    (b"\xff\x0a", FileType.JPEG_XL),
     (b"\x1a\x45\xdf\xa3", FileType.MATROSKA),
     (b"FLV\x01", FileType.FLASH),
     (b"\0\0\x01\xba", FileType.MPEG),
@@ -116,6 +129,8 @@ _RIFF = {
     b"AVI ": FileType.AVI,
     b"WAVE": FileType.WAV,
 }
+_BMP_HEADERS = (b"\x0c", b"\x28", b"\x34", b"\x38", b"\x40", b"\x6c", b"\x7c")
+"""Lengths of the headers that Pillow reads."""
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 _OLD_QUICKTIME = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot"})
 _TEXT_CONTROLS = frozenset(b"\t\n\r\f\b\x1b")
@@ -136,7 +151,7 @@ def sniff(head: bytes) -> FileType:
         return FileType.QUICKTIME
     if _is_transport_stream(head):
         return FileType.TRANSPORT_STREAM
-    if head[:2] == b"BM" and head[14:18] in (b"\x0c\0\0\0", b"\x28\0\0\0", b"\x6c\0\0\0", b"\x7c\0\0\0"):
+    if head[:2] == b"BM" and head[14:15] in _BMP_HEADERS and head[15:18] == bytes(3):
         return FileType.BMP
     if head[:1] == b"P" and head[1:2] in b"123456" and head[2:3].isspace():
         return FileType.PNM
@@ -157,6 +172,8 @@ def _sniff_ftyp(head: bytes) -> FileType:
         return FileType.AVIF
     if head[8:12] in _HEIF_BRANDS:
         return FileType.HEIC
+    if head[8:12] == b"crx ":
+        return FileType.CAMERA_RAW
     if head[8:12] == b"M4A ":
         return FileType.MP4_SOUND
     return FileType.QUICKTIME if head[8:12] == b"qt  " else FileType.MP4

@@ -51,6 +51,8 @@ def stage(
         return stage_page(path, store, page=page, dots=dots)
     if dots is not None:
         raise bad_input(f"{shown_name(path)} is not a PDF document: it has no dots per inch.")
+    if found is FileType.CAMERA_RAW:
+        raise images.camera_raw(path)
     if found.kind is Kind.OTHER:
         raise bad_input(f"{shown_name(path)} is {found.title}, not a picture, a video or a sound.", hint=_SUPPORTED)
     if found.kind is Kind.SOUND or is_sound(path, found):

@@ -305,9 +305,9 @@ def _of_document(path: Path) -> _Picture:
 
 
 def _of_image(path: Path, *, may_move: bool) -> _Picture:
-    from PIL import ExifTags, ImageOps
+    from PIL import ExifTags
 
-    from vlmtui.media.images import BYTES_MAX, DECODER_ERRORS, open_image
+    from vlmtui.media.images import BYTES_MAX, DECODER_ERRORS, open_image, to_rgb
     from vlmtui.media.pages import count_parts, most_parts
     from vlmtui.reading import read_whole
 
@@ -320,19 +320,12 @@ def _of_image(path: Path, *, may_move: bool) -> _Picture:
                 width, height = height, width
             # Decode large photos at reduced size, which saves most of the time. It changes `image.size`.
             image.draft("RGB", (_PIXELS[0] * 2, _PIXELS[1] * 2))
-            small = _plain(ImageOps.exif_transpose(image))
+            small = to_rgb(image).pixels
             small.thumbnail(_PIXELS)
         except DECODER_ERRORS as error:
             raise bad_input(f"{shown_name(path)} can't be shown.", detail=str(error)) from error
     told = f"{width} × {height} pixels" + (f" · {frames} frames" if frames > 1 else "")
     return _Picture(small, "video" if may_move and frames > 1 else "image", (width, height), (told,), frames)
-
-
-def _plain(image: Image) -> Image:
-    from vlmtui.media.images import to_rgb
-
-    image.load()
-    return to_rgb(image).pixels
 
 
 _WIDE = 100
