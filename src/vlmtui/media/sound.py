@@ -16,9 +16,11 @@ from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.content_store import store_copy
 from vlmtui.media.describe import human_duration
+from vlmtui.media.notes import damage, ends_early, lost
 from vlmtui.media.sniff import HEAD_BYTES, sniff
-from vlmtui.media.video import AV_ERRORS, open_container, pictures_in
+from vlmtui.media.video import AV_ERRORS, open_container, pictures_in, require_end
 from vlmtui.reading import file_name, opened, shown_name, source_text
+from vlmtui.text import counted, one_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -33,6 +35,16 @@ RATE = 16_000
 CHANNELS_MAX, RATE_MAX = 64, 768_000
 _BAD_PACKETS_MAX = 1000
 _LABELS = {"ogg": "Ogg"}
+_PROMISING = frozenset({"wav", "w64", "flac", "aiff", "caf", "mov", "matroska", "asf", "ogg"})
+"""Containers whose headers state the length."""
+_MP3_HEAD_BYTES = 65_536
+_WHOLE = 0.99
+"""A sound shorter than this share of its declared length, less _SHORT_S, has a note."""
+_SHORT_S = 0.05
+_FLOATS = frozenset({"flt", "fltp", "dbl", "dblp"})
+_LOUD = 2.0
+"""Above this peak, full scale is not 1; decoders overshoot by less."""
+_GAINS = ("replaygain_track_gain", "r128_track_gain")
 
 Samples = npt.NDArray[np.float32]
 
@@ -45,6 +57,35 @@ class SoundFacts(NamedTuple):
     rate: int
     """Samples per second."""
     channels: int
+    promised_s: float | None
+    """Seconds by the file's header; None if the format has no such thing, or libav guesses it."""
+    notes: tuple[str, ...]
+    """What a player may honour and the samples do not."""
+    heard: _Heard
+    """Filled while the frames are read."""
+
+
+class _Heard:
+    """What the decoder met so far: the samples, and what of them is not as in the file."""
+
+    def __init__(self, notes: tuple[str, ...]) -> None:
+        self.samples = 0
+        self.not_finite = 0
+        self.peak = 0.0
+        self.lost_s: list[float] = []
+        self._notes = notes
+
+    def notes(self, rate: int, promised_s: float | None) -> tuple[str, ...]:
+        """Return the notes once all frames are read. `promised_s`: the length by the header."""
+        notes, end_s = self._notes, self.samples / rate
+        if promised_s is not None and end_s < promised_s * _WHOLE - _SHORT_S:
+            notes += (ends_early(promised_s, end_s),)
+        notes += lost(self.lost_s, "packet", are_all=True)
+        if self.not_finite:
+            notes += (damage(f"{counted(self.not_finite, 'sample')} not a finite number, taken as silence"),)
+        if self.peak > _LOUD:
+            notes += (f"samples up to {self.peak:,.3g} clipped to 1, as a player does",)
+        return notes
 
 
 def stage_sound(path: Path, store: Path) -> Attachment:
@@ -56,6 +97,7 @@ def stage_sound(path: Path, store: Path) -> Attachment:
     with opened(path, bytes_max=BYTES_MAX) as file:
         with _track(file, path) as (facts, frames):
             count = sum(frame.samples for frame in frames)
+            notes = (*facts.heard.notes(facts.rate, facts.promised_s), *facts.notes)
         if not count:
             raise bad_input(f"{shown_name(path)} is cut off or damaged: none of its sound can be decoded.")
         file.seek(0)
@@ -71,6 +113,7 @@ def stage_sound(path: Path, store: Path) -> Attachment:
         height=0,
         size_bytes=size_bytes,
         format=facts.format,
+        notes=notes,
         duration_s=count / facts.rate,
         sample_rate=facts.rate,
         channels=facts.channels,
@@ -87,7 +130,7 @@ def read_sound(path: Path, rate: int = RATE) -> Samples:
     with opened(path, bytes_max=BYTES_MAX) as file, _track(file, path) as (_, frames):
         for frame in chain(frames, (None,)):
             pieces += [made.to_ndarray().mean(axis=0, dtype=np.float32) for made in resampler.resample(frame)]
-    return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
+    return np.concatenate(pieces).clip(-1.0, 1.0) if pieces else np.zeros(0, np.float32)
 
 
 def loudness(samples: Samples, columns: int) -> list[float]:
@@ -105,7 +148,7 @@ def has_sound_only(path: Path) -> bool:
     try:
         with (
             opened(path, bytes_max=BYTES_MAX) as file,
-            closing(open_container(file, shown_name(path))) as container,
+            closing(open_container(file, shown_name(path))[0]) as container,
         ):
             return bool(container.streams.audio) and not pictures_in(container)
     except VlmtuiError:
@@ -115,46 +158,89 @@ def has_sound_only(path: Path) -> bool:
 @contextmanager
 def _track(file: BinaryIO, path: Path) -> Iterator[tuple[SoundFacts, Iterator[av.AudioFrame]]]:
     name = shown_name(path)
-    with closing(open_container(file, name)) as container:
+    container, checked = open_container(file, name)
+    with closing(container):
         if not container.streams.audio:
+            require_end(file, name)
             raise bad_input(f"{name} has no sound.")
-        stream = container.streams.audio[0]
+        # As players do, take the track that is marked as the default.
+        chosen = av.stream.Disposition.default
+        stream = min(container.streams.audio, key=lambda stream: not stream.disposition & chosen)
         if getattr(stream, "codec_context", None) is None:
+            require_end(file, name)
             raise bad_input(f"{name} uses an unknown audio codec.", hint="Convert it to WAV, FLAC or MP3.")
         rate, channels = stream.codec_context.sample_rate, stream.codec_context.channels
         if not (0 < rate <= RATE_MAX and 0 < channels <= CHANNELS_MAX):
             raise bad_input(f"{name} is damaged: {channels} channels of {rate:,} samples a second.")
         container_name = container.format.name.partition(",")[0]
         label = _LABELS.get(container_name, container_name.upper())
-        facts = SoundFacts(f"{label}, {stream.codec_context.name}", rate, channels)
-        yield facts, _decoded(container, stream, rate, name)
+        promised_s = None
+        if container_name in _PROMISING or _has_frame_count(file, container_name):
+            promised_s = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else None
+            if promised_s is None and container.duration and not container.streams.video:
+                promised_s = container.duration / av.time_base
+        tags = {key.lower(): value for key, value in (*container.metadata.items(), *stream.metadata.items())}
+        gain = next((tags[key] for key in _GAINS if key in tags), None)
+        told = (f"its gain tag ({one_line(gain)[:20]}) not applied",) if gain else ()
+        heard = _Heard(checked.notes)
+        facts = SoundFacts(f"{label}, {stream.codec_context.name}", rate, channels, promised_s, told, heard)
+        yield facts, _decoded(container, stream, rate, name, heard)
 
 
-def _decoded(container: Any, stream: Any, rate: int, name: str) -> Iterator[av.AudioFrame]:
-    """Yield the frames; damaged packets are skipped. Raises VlmtuiError beyond SECONDS_MAX."""
-    count = bad = 0
+def _has_frame_count(file: BinaryIO, container_name: str) -> bool:
+    """Return True if an MP3 file states its length. Keeps the position, which libav needs."""
+    if container_name != "mp3":
+        return False
+    at = file.tell()
+    file.seek(0)
+    head = file.read(_MP3_HEAD_BYTES)
+    file.seek(at)
+    return b"Xing" in head or b"Info" in head
+
+
+def _decoded(container: Any, stream: Any, rate: int, name: str, heard: _Heard) -> Iterator[av.AudioFrame]:
+    """Yield the frames; damaged packets are skipped and counted. Raises VlmtuiError beyond SECONDS_MAX."""
     try:
         for packet in container.demux(stream):
+            at = float(packet.pts * packet.time_base) if packet.pts is not None else heard.samples / rate
             try:
                 frames = packet.decode()
             except AV_ERRORS as error:
-                bad += 1
-                if bad > _BAD_PACKETS_MAX:
+                heard.lost_s.append(at)
+                if len(heard.lost_s) > _BAD_PACKETS_MAX:
                     raise bad_input(f"{name} is damaged: its sound cannot be decoded.", detail=str(error)) from error
                 continue
+            if packet.is_corrupt and container.format.name != "wav":  # there it is only shorter than others
+                heard.lost_s.append(at)
             for frame in frames:
-                count += frame.samples
-                if count > SECONDS_MAX * rate:
+                heard.samples += frame.samples
+                if heard.samples > SECONDS_MAX * rate:
                     raise bad_input(
                         f"{name} is too long: more than {human_duration(SECONDS_MAX)} of sound.",
                         hint="Cut out the part that matters.",
                     )
-                yield frame
+                yield _finite(frame, heard)
     except VlmtuiError:
         raise
     except AV_ERRORS as error:
-        if not count:
+        if not heard.samples:
             raise bad_input(f"{name} is damaged: its sound cannot be read.", detail=str(error)) from error
+
+
+def _finite(frame: av.AudioFrame, heard: _Heard) -> av.AudioFrame:
+    """Return the frame with silence for samples that are not finite numbers, which a resampler would spread."""
+    if frame.format.name not in _FLOATS:
+        return frame
+    samples = frame.to_ndarray()
+    good = np.isfinite(samples)
+    if not good.all():
+        heard.not_finite += int(samples.size - np.count_nonzero(good))
+        samples = np.where(good, samples, np.zeros((), samples.dtype))
+        made = av.AudioFrame.from_ndarray(samples, format=frame.format.name, layout=frame.layout.name)
+        made.rate, made.pts, made.time_base = frame.rate, frame.pts, frame.time_base
+        frame = made
+    heard.peak = max(heard.peak, float(np.abs(samples).max(initial=0.0)))
+    return frame
 
 
 PICTURE_SIZE = (1200, 300)

@@ -22,6 +22,7 @@ from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media import images
 from vlmtui.media.content_store import store_copy
+from vlmtui.media.notes import CROPPED, damage, ends_early, lost, missing_bytes, wide_colours, zero_tail, zeros_at_end
 from vlmtui.media.pages import most_parts
 from vlmtui.media.sampling import VideoFacts, target_times
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
@@ -44,6 +45,11 @@ class VideoSource(Protocol):
         """
         ...
 
+    def damage_at(self, times_s: Sequence[float]) -> tuple[str, ...]:
+        """Return notes on the frames at these times (ascending), and those that they depend on, that can't be
+        decoded."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -62,29 +68,85 @@ _HEAD, _LONG = struct.Struct(">I4s"), struct.Struct(">Q")
 _COMPRESSED = re.compile(rb"cmov....dcom", re.DOTALL)
 
 
-def check_boxes(file: BinaryIO, name: str) -> None:
-    """Reject MP4 and MOV files whose index would block libav for minutes. Other files are accepted at once. Moves to
-    the start of the file.
+_BEGIN = frozenset({b"ftyp", b"moov", b"pnot", *_CONTENT})
+"""Kinds of a file's first box."""
+_UNCOMPRESSED = frozenset({FileType.WAV, FileType.AIFF, FileType.CAF})
+"""Sounds that may end in zeros: silence."""
+_SIZE_UNKNOWN = 0x7FFF0000
+"""RIFF and AIFF files that were written to a pipe state a size from here on."""
+_OGG_PAGE_BYTES = 65_307
+_OGG_LAST = 4
+_MATROSKA_HEAD_BYTES = 65_536
+_CLUSTER = b"\x1f\x43\xb6\x75"
+_PIXEL_CROP = re.compile(rb"\x54[\xaa\xbb\xcc\xdd](?:\x81[^\0]|\x82(?!\0\0))", re.DOTALL)
+"""A crop of at least one pixel in a Matroska file's description of a track."""
+_CLAP = re.compile(rb"\0\0\0\x28clap(.{16})", re.DOTALL)
 
-    Raises VlmtuiError if the index has too many edits or too many bytes, or is compressed, or if the file has too many
-    boxes (the parts of an MP4 file).
+
+class Checked(NamedTuple):
+    """Facts from a file's own bytes."""
+
+    notes: tuple[str, ...] = ()
+    """On an end that is missing."""
+    crops: tuple[tuple[int, int], ...] = ()
+    """Widths and heights in pixels that players crop the frames to; 0 × 0: unknown."""
+
+
+def check_boxes(file: BinaryIO, name: str) -> Checked:
+    """Reject MP4 and MOV files whose index is cut off, or would block libav for minutes. Other files are accepted.
+    Moves to the start of the file.
+
+    Raises VlmtuiError if the index has too many edits or too many bytes, is compressed or cut off, or if the file has
+    too many boxes (the parts of an MP4 file).
     """
-    end = file.seek(0, 2)
+    head, end = file.read(_MATROSKA_HEAD_BYTES), file.seek(0, 2)
     start, looked_at, edits = 0, 0, 0
+    crops: list[tuple[int, int]] = []
+    last = (_END, 0, 0)
     for number, (kind, at, stop) in enumerate(_boxes(file, end)):
         if number == _BOXES_MAX:
             raise bad_input(f"{name} has more than {_BOXES_MAX:,} parts.")
         if kind == _END or kind in _CONTENT:
             looked_at += at - start
-            edits += _edits(file, start, at, name) if looked_at <= _INDEX_BYTES_MAX else 0
-            start = stop
+            edits += _edits(file, start, at, name, crops) if looked_at <= _INDEX_BYTES_MAX else 0
+            start = min(stop, end)
         if edits > EDITS_MAX or looked_at > _INDEX_BYTES_MAX:
             raise bad_input(f"{name} has a damaged index: it is larger than that of any video.")
+        last = last if kind == _END else (kind, at, stop)
+    if head[4:8] not in _BEGIN:
+        checked = _check_other(file, head, end)
+    else:
+        kind, _, stop = last
+        if kind == b"moov" and stop > end:
+            raise _damaged(name, f"is cut off: {stop - end:,} bytes of its index are missing", EOFError("moov"))
+        # Zeros may stand where the next box should begin; inside a box they may be padding.
+        notes = missing_bytes(stop - end) if kind.strip(b"\0") else zero_tail(zeros_at_end(file))
+        checked = Checked(notes, tuple(crops))
     file.seek(0)
+    return checked
+
+
+def _check_other(file: BinaryIO, head: bytes, end: int) -> Checked:
+    """Check a file that is neither MP4 nor MOV."""
+    found = sniff(head[:HEAD_BYTES])
+    if head[:4] in (b"RIFF", b"FORM"):
+        size = int.from_bytes(head[4:8], "little" if head[:4] == b"RIFF" else "big")
+        notes = missing_bytes(size + 8 - end) if size < _SIZE_UNKNOWN else ()
+        if notes or found in _UNCOMPRESSED:
+            return Checked(notes)
+    notes = () if found in _UNCOMPRESSED else zero_tail(zeros_at_end(file))
+    if found is FileType.OGG and not notes:
+        file.seek(max(0, end - _OGG_PAGE_BYTES))
+        tail = file.read(_OGG_PAGE_BYTES)
+        flags = tail[max(0, tail.rfind(b"OggS")) :][5:6]
+        notes = () if flags and flags[0] & _OGG_LAST else (damage("its end mark is missing, perhaps cut off"),)
+    is_cropped = found is FileType.MATROSKA and _PIXEL_CROP.search(head[: head.find(_CLUSTER)])
+    return Checked(notes, ((0, 0),) if is_cropped else ())
 
 
 def _boxes(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """Yield (kind, start, end) of each outermost box of the file; the last kind is `_END`."""
+    """Yield (kind, start, end) of each outermost box of the file, the end as the box itself says; the last kind is
+    `_END`."""
     at = begin = 0
     data = b""
     while at + 8 <= end:
@@ -96,21 +158,31 @@ def _boxes(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int, int]]:
         size, kind = _HEAD.unpack_from(data, at - begin)
         if size == 1 and at - begin + 16 <= len(data):
             size = _LONG.unpack_from(data, at - begin + 8)[0]
-        stop = min(at + size, end) if size >= 8 else end
+        stop = at + size if size >= 8 else end
         yield kind, at, stop
         at = stop
-    yield _END, end, end
+    yield _END, min(at, end), end
 
 
-def _edits(file: BinaryIO, start: int, stop: int, name: str) -> int:
-    """Return how many edit list entries the bytes between two offsets can hold at most. Raises VlmtuiError if the index
-    is compressed."""
+def require_end(file: BinaryIO, name: str) -> None:
+    """Raise VlmtuiError if a file of which a part can't be read ends in zeros: that is why."""
+    zeros = zeros_at_end(file)
+    if zero_tail(zeros):
+        raise _damaged(name, f"is cut off: its last {zeros:,} bytes are zeros", EOFError("zeros"))
+
+
+def _edits(file: BinaryIO, start: int, stop: int, name: str, crops: list[tuple[int, int]]) -> int:
+    """Return how many edit list entries the bytes between two offsets can hold at most, and append the sizes of clean
+    apertures to `crops`. Raises VlmtuiError if the index is compressed."""
     found = 0
     for at in range(start, stop, _PIECE):
         file.seek(at)
         data = file.read(min(_PIECE + _OVERLAP, stop - at))
         if _COMPRESSED.search(data):
             raise bad_input(f"{name} has a compressed index.", hint="Convert it, for example with ffmpeg -c copy.")
+        for match in _CLAP.finditer(data):
+            wide, wide_parts, high, high_parts = struct.unpack(">4I", match[1])
+            crops.append((round(wide / max(1, wide_parts)), round(high / max(1, high_parts))))
         place = data.find(b"elst", 4)
         while 0 <= place < _PIECE + 4:
             size = _HEAD.unpack_from(data, place - 4)[0]
@@ -155,27 +227,42 @@ _FRUITLESS_MAX = 50_000
 _TAIL_S = 2.0
 """Seconds; longer than any decoder reorders frames."""
 _WHOLE = 0.9
-"""A file that ends before this share of its declared length is considered cut off."""
+"""A file that ends before this share of its declared length is considered cut off; smaller losses have a note."""
+_SHORT_S = 0.25
+"""Seconds: less is the rounding of containers."""
+_UNSPECIFIED = 2
+"""The code of an unknown colour matrix in ITU-T H.273."""
+_HD_WIDTH, _SD_HEIGHT = 1280, 576
+_WITHOUT_ZEROS = frozenset(
+    ("h264", "hevc", "vp8", "vp9", "libdav1d", "av1", "mpeg4", "flv", "h263", "msmpeg4v2", "msmpeg4", "wmv1", "wmv2")
+)
+"""Decoders of codecs whose packets have no long runs of zeros."""
+_LENGTH_SIZE_AT = {"h264": 4, "hevc": 21}
+"""Where the headers of MP4 and Matroska state how many bytes the length of a packet's part takes (ISO 14496-15)."""
+_HOLE = bytes(256)
+_CHECKED_MAX = 8
+"""Of how many frames at most staging checks that they can be decoded."""
 _WHOLE_SLACK_S = 0.5
 
 
-def open_container(file: BinaryIO, name: str) -> InputContainer:
-    """Open a video or audio file. `name`: the file's name in errors. Raises VlmtuiError."""
+def open_container(file: BinaryIO, name: str) -> tuple[InputContainer, Checked]:
+    """Open a video or audio file, and check its bytes. `name`: the file's name in errors. Raises VlmtuiError."""
     av.logging.set_level(None)
-    check_boxes(file, name)
+    checked = check_boxes(file, name)
     try:
         # With a file object instead of a name, libav cannot open other files, and any file name works.
         options = {"format_whitelist": _DEMUXERS}
         container: InputContainer = av.open(file, "r", options=options, buffer_size=_IO_BUFFER, **_METADATA)
     except AV_ERRORS as error:
         raise _damaged(name, "is cut off or damaged: it cannot be opened", error) from error
-    return container
+    return container, checked
 
 
 def pictures_in(container: InputContainer) -> list[av.VideoStream]:
-    """Return the video tracks, without cover images."""
-    covers = av.stream.Disposition.attached_pic
-    return [stream for stream in container.streams.video if not stream.disposition & covers]
+    """Return the video tracks, the one that players choose first, without cover images."""
+    covers, chosen = av.stream.Disposition.attached_pic, av.stream.Disposition.default
+    found = [stream for stream in container.streams.video if not stream.disposition & covers]
+    return sorted(found, key=lambda stream: not stream.disposition & chosen)
 
 
 def _damaged(name: str, state: str, error: BaseException) -> VlmtuiError:
@@ -207,9 +294,10 @@ class ContainerVideo:
 
     def __init__(self, file: BinaryIO, path: Path, file_type: FileType) -> None:
         self._name = shown_name(path)
-        self._container = open_container(file, self._name)
+        self._container, self._checked = open_container(file, self._name)
+        self._lost: set[float] = set()
         try:
-            self._stream = self._video_stream(file_type)
+            self._stream = self._video_stream(file, file_type)
             self._time_base = float(self._stream.time_base or 1 / 90000)
             self._first_pts = 0
             self._fruitless = 0
@@ -233,6 +321,10 @@ class ContainerVideo:
 
     def frames_at(self, times_s: Sequence[float], size: tuple[int, int]) -> Iterator[tuple[float, Pixels]]:
         """See `VideoSource.frames_at`. Parts that cannot be decoded are skipped."""
+        for found in self._found_at(times_s):
+            yield found.time, self._to_rgb(found.frame, size)
+
+    def _found_at(self, times_s: Sequence[float]) -> Iterator[_Timed]:
         self._seek(times_s[0])
         for time in times_s:
             found = self._frame_at(time)
@@ -242,10 +334,12 @@ class ContainerVideo:
                 self._seek(time - back)
                 found = self._frame_at(time)
             if found is not None:
-                yield found.time, self._to_rgb(found.frame, size)
+                yield found
 
-    def _video_stream(self, file_type: FileType) -> av.VideoStream:
+    def _video_stream(self, file: BinaryIO, file_type: FileType) -> av.VideoStream:
         streams = pictures_in(self._container)
+        if not streams or getattr(streams[0], "codec_context", None) is None:
+            require_end(file, self._name)
         if not streams:
             sound = self._container.streams.audio
             raise bad_input(
@@ -268,7 +362,7 @@ class ContainerVideo:
                 hint="Copy or download it again; if it is still being written, wait.",
             )
         self._first_pts = _pts(first.frame) or 0
-        self._turns = round(first.frame.rotation / 90) % 4
+        self._turn, turned = _display_turn(first.frame)
         width, height, stretched = self._display_size(first.frame)
         last_s = self._measure_end()
         fps = self._fps(last_s)
@@ -279,13 +373,51 @@ class ContainerVideo:
         return VideoFacts(
             format=label,
             suffix=suffix,
-            width=height if self._turns % 2 else width,
-            height=width if self._turns % 2 else height,
+            width=height if self._turn.is_transposed else width,
+            height=width if self._turn.is_transposed else height,
             fps=fps,
             last_s=last_s,
             total_frames=max(self._stream.frames, 1) if self._stream.frames else round(last_s * fps) + 1,
-            notes=(*stretched, *(("turned upright by its rotation mark",) if self._turns else ())),
+            notes=(*stretched, *turned, *self._untaken(first.frame), *self._damage()),
         )
+
+    def damage_at(self, times_s: Sequence[float]) -> tuple[str, ...]:
+        """See `VideoSource.damage_at`. If packets tell whether they are whole, only those before the last time are
+        decoded."""
+        self._lost.clear()
+        tells = self._length_size() > 0
+        for time in times_s[:-1] if tells else ():
+            self._seek(time)
+            for packet in self._packets_in_order():
+                if self._is_broken(packet):
+                    self._note_loss(packet)
+                if packet.dts is not None and packet.dts > self._pts_at(time):
+                    break
+        for _ in self._found_at(times_s[-1:] if tells else times_s):
+            pass
+        return lost(self._lost, "frame", are_all=False)
+
+    def _damage(self) -> tuple[str, ...]:
+        promised = self._declared_s()
+        is_short = promised is not None and self._end_s < promised - _SHORT_S
+        early = (ends_early(promised, self._end_s),) if is_short and promised is not None else ()
+        return (*self._checked.notes, *early)
+
+    def _untaken(self, frame: av.VideoFrame) -> tuple[str, ...]:
+        """Return notes on what a player may honour and the frames do not show."""
+        notes = wide_colours(int(frame.color_primaries), int(frame.color_trc))
+        if any(crop != (frame.width, frame.height) for crop in self._checked.crops):
+            notes += (CROPPED,)
+        if frame.interlaced_frame:
+            notes += ("interlaced: each frame shows two moments",)
+        if any(component.is_alpha for component in frame.format.components):
+            notes += ("transparency over white",)
+        elif self._stream.metadata.get("alpha_mode") == "1":
+            notes += ("its transparency not applied",)
+        shown = av.stream.Disposition.default | av.stream.Disposition.forced
+        if any(stream.disposition & shown for stream in self._container.streams.subtitles):
+            notes += ("its subtitles not drawn",)
+        return notes
 
     def _display_size(self, frame: av.VideoFrame) -> tuple[int, int, tuple[str, ...]]:
         """Return the width and height with square pixels, before rotation, and a note if they differ from the stored
@@ -314,6 +446,7 @@ class ContainerVideo:
             tail = tail if again.last is None else again
         if tail.last is None or self._is_short(tail.end):
             tail = self._tail(None)
+        self._end_s = tail.end
         if self._is_short(tail.end):
             promised = self._declared_s() or 0.0
             raise bad_input(
@@ -353,19 +486,47 @@ class ContainerVideo:
         return promised is not None and end < promised * _WHOLE - _WHOLE_SLACK_S
 
     def _decoded(self) -> Iterator[_Timed]:
-        """Yield frames from the current position; packets that cannot be decoded are skipped."""
+        """Yield frames from the current position; packets that cannot be decoded are skipped, and their times noted."""
+        has_begun = False  # without a keyframe, nothing can be decoded, which is no damage
         for packet in self._packets_in_order():
             if self._fruitless > _FRUITLESS_MAX:
                 return
+            has_begun = has_begun or packet.is_keyframe
+            is_lost = self._is_broken(packet)
             try:
                 frames = self._stream.decode(packet)
             except AV_ERRORS:
-                frames = []
+                frames, is_lost = [], True
+            if is_lost and has_begun:
+                self._note_loss(packet)
             self._fruitless += not frames
             for frame in frames:
                 pts = _pts(frame)
                 if pts is not None:
                     yield _Timed((pts - self._first_pts) * self._time_base, frame)
+
+    def _note_loss(self, packet: av.Packet[av.VideoStream]) -> None:
+        at = packet.pts if packet.pts is not None else packet.dts
+        if at is not None:
+            self._lost.add((at - self._first_pts) * self._time_base)
+
+    def _is_broken(self, packet: av.Packet[av.VideoStream]) -> bool:
+        """Return True if a packet is marked as damaged, has zeros where its codec writes none, or its parts do not add
+        up to it. Some decoders hide that."""
+        if packet.is_corrupt or self._stream.codec_context.name not in _WITHOUT_ZEROS:
+            return packet.is_corrupt
+        data, size, at = bytes(packet), self._length_size(), 0
+        if _HOLE in data or (data and not data.strip(b"\0")):
+            return True
+        while size and at < len(data):
+            at += size + int.from_bytes(data[at : at + size], "big")
+        return at > len(data)
+
+    def _length_size(self) -> int:
+        """Return how many bytes state the length of each part of a packet; 0 if none do, as in a transport stream."""
+        codec = self._stream.codec_context
+        header, place = bytes(codec.extradata or b""), _LENGTH_SIZE_AT.get(codec.name, 0)
+        return (header[place] & 3) + 1 if header[:1] == b"\1" and 0 < place < len(header) else 0
 
     def _packets_in_order(self) -> Iterator[av.Packet[av.VideoStream]]:
         packets = self._container.demux(self._stream)
@@ -417,9 +578,54 @@ class ContainerVideo:
             return
 
     def _to_rgb(self, frame: av.VideoFrame, size: tuple[int, int]) -> Pixels:
-        width, height = (size[1], size[0]) if self._turns % 2 else size
-        pixels = cast(Any, frame.to_ndarray(format="rgb24", width=width, height=height))
-        return cast(Pixels, np.ascontiguousarray(np.rot90(pixels, self._turns)))
+        width, height = (size[1], size[0]) if self._turn.is_transposed else size
+        how: dict[str, Any] = {"width": width, "height": height}
+        if frame.colorspace == _UNSPECIFIED and (frame.width >= _HD_WIDTH or frame.height > _SD_HEIGHT):
+            how["src_colorspace"] = "ITU709"  # as players assume; libav assumes the matrix of small videos
+        if any(component.is_alpha for component in frame.format.components):
+            layers = cast(Any, frame.to_ndarray(format="rgba", **how))
+            pixels = np.array(images.to_rgb(Image.fromarray(layers)).pixels)
+        else:
+            pixels = cast(Any, frame.to_ndarray(format="rgb24", **how))
+        return self._turn.applied(pixels)
+
+
+class _Turn(NamedTuple):
+    """How frames are turned upright: transposed first, then flipped."""
+
+    is_transposed: bool = False
+    flips_columns: bool = False
+    flips_rows: bool = False
+
+    def applied(self, pixels: Pixels) -> Pixels:
+        if self.is_transposed:
+            pixels = pixels.swapaxes(0, 1)
+        return np.ascontiguousarray(pixels[:: -1 if self.flips_rows else 1, :: -1 if self.flips_columns else 1])
+
+
+_NEARLY = 0.02
+
+
+def _display_turn(frame: av.VideoFrame) -> tuple[_Turn, tuple[str, ...]]:
+    """Return how to turn frames upright by their display matrix, and a note if that is not to leave them.
+
+    The matrix (ISO/IEC 14496-12) maps a pixel (x, y) to (a x + c y, b x + d y). Right angles and mirrors are honoured;
+    a stretch is part of the pixel aspect ratio already.
+    """
+    matrix = next((bytes(data) for data in cast(Any, frame.side_data) if data.type.name == "DISPLAYMATRIX"), None)
+    if matrix is None:
+        return _Turn(), ()
+    a, b, _, c, d = (value / 65536 for value in struct.unpack_from("=5i", matrix))
+    along, across = min(abs(a), abs(d)), min(abs(b), abs(c))
+    if max(abs(b), abs(c)) <= _NEARLY * along:
+        turn = _Turn(False, a < 0, d < 0)
+    elif max(abs(a), abs(d)) <= _NEARLY * across:
+        turn = _Turn(True, c < 0, b < 0)
+    else:
+        return _Turn(), (f"its display matrix ({a:.3g} {b:.3g} {c:.3g} {d:.3g}) not applied",)
+    if a * d - b * c < 0:
+        return turn, ("mirrored by its display matrix",)
+    return turn, (("turned upright by its rotation mark",) if turn != _Turn() else ())
 
 
 def _pts(frame: av.VideoFrame) -> int | None:
@@ -441,8 +647,10 @@ class AnimatedImage:
         self._image = images.open_image(data, path)
         self._frames_max = most_parts(self._image, len(data))
         try:
+            # The first image of an animated PNG may be for viewers that can't play it, and no part of the animation.
+            self._first = int(getattr(self._image, "default_image", False))
             self._starts, end = self._timeline()
-            notes = self._notes()
+            notes, size = self._first_frame(data)
         except images.DECODER_ERRORS as error:
             raise bad_input(
                 f"{shown_name(path)} is cut off or damaged: its frames cannot be read.",
@@ -453,8 +661,8 @@ class AnimatedImage:
         self._facts = VideoFacts(
             format=kind,
             suffix=f".{kind.lower()}",
-            width=self._image.width,
-            height=self._image.height,
+            width=size[0],
+            height=size[1],
             fps=len(self._starts) / end,
             last_s=self._starts[-1],
             total_frames=len(self._starts),
@@ -470,7 +678,7 @@ class AnimatedImage:
         for time in times_s:
             number = max(bisect_right(self._starts, time + _SOON) - 1, 0)
             try:
-                self._image.seek(number)
+                self._image.seek(self._first + number)
                 frame = images.to_rgb(self._image.copy()).pixels
             except images.DECODER_ERRORS as error:
                 raise bad_input(
@@ -481,12 +689,19 @@ class AnimatedImage:
                 frame = frame.resize(size, Image.Resampling.BICUBIC)
             yield self._starts[number], np.array(frame)
 
+    def damage_at(self, times_s: Sequence[float]) -> tuple[str, ...]:
+        """See `VideoSource.damage_at`. The timeline has decoded each frame."""
+        return ()
+
     def close(self) -> None:
         self._image.close()
 
-    def _notes(self) -> tuple[str, ...]:
-        self._image.seek(0)
-        return images.to_rgb(self._image.copy()).notes
+    def _first_frame(self, data: bytes) -> tuple[tuple[str, ...], tuple[int, int]]:
+        """Return the notes, and the upright width and height."""
+        self._image.seek(self._first)
+        made = images.to_rgb(self._image.copy())
+        turned = (images.TURNED,) if images.orientation_of(self._image) != 1 else ()
+        return (*turned, *made.notes, *images.untaken(self._image, data)), made.pixels.size
 
     def _timeline(self) -> tuple[list[float], float]:
         image, starts, now_ms = self._image, list[float](), 0.0
@@ -494,12 +709,12 @@ class AnimatedImage:
         if is_large and getattr(image, "is_animated", False):
             raise self._too_large(2)
         # A GIF does not store its frame count: asking Pillow for it would decode all frames.
-        count = None if image.format == "GIF" else getattr(image, "n_frames", 1)
+        count = None if image.format == "GIF" else getattr(image, "n_frames", 1) - self._first
         if count is not None and count > self._frames_max:
             raise self._too_large(count)
         while len(starts) != count:
             try:
-                image.seek(len(starts))
+                image.seek(self._first + len(starts))
             except EOFError:
                 if count is None and starts:
                     break
@@ -528,13 +743,15 @@ BYTES_MAX = 16_000_000_000
 def stage_video(path: Path, store: Path, sampling: VideoSampling | None = None) -> Attachment:
     """Check a video file and store a copy. Blocking: call it in a thread.
 
-    Decodes the first frame and locates the end. Raises VlmtuiError (BAD_INPUT) naming the file and the reason.
+    Decodes the first frame and, to note damage, the last one; of some codecs, up to eight of those that are sampled.
+    Raises VlmtuiError (BAD_INPUT) naming the file and the reason.
     """
     sampling = sampling or VideoSampling()
     with opened(path, bytes_max=BYTES_MAX) as file:
         with open_video(file, path) as source:
             facts = source.facts
-            target_times(facts, sampling, shown_name(path))
+            times = target_times(facts, sampling, shown_name(path))
+            damage = source.damage_at(times[:: -(-len(times) // _CHECKED_MAX)] + times[-1:])
         stored = store_copy(file, store, facts.suffix, name=shown_name(path))
         size_bytes = file.tell()
     return Attachment(
@@ -546,7 +763,7 @@ def stage_video(path: Path, store: Path, sampling: VideoSampling | None = None) 
         height=facts.height,
         size_bytes=size_bytes,
         format=facts.format,
-        notes=facts.notes,
+        notes=(*facts.notes, *damage),
         duration_s=facts.duration_s,
         fps=facts.fps,
         sampling=sampling,
