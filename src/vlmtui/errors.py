@@ -25,6 +25,7 @@ class ErrorKind(StrEnum):
     NO_CHAT_TEMPLATE = "no_chat_template"
     UNSUPPORTED = "unsupported"
     MODEL_UNKNOWN = "model_unknown"
+    MODEL_CHANGED = "model_changed"
     ENGINE_DIED = "engine_died"
     ENGINE_BUSY = "engine_busy"
     NO_ANSWER = "no_answer"

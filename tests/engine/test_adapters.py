@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -84,6 +85,12 @@ async def test_an_adapter_gives_the_same_answers_in_both_engines(
         found.append(ours)
     assert found[0] == pytest.approx(found[2], abs=1e-4)
     assert found[0] != pytest.approx(found[1], abs=1e-1)
+    idle = write_adapter(tmp_path / "idle", strength=0.0)
+    shutil.copytree(strong, tmp_path / "kept")
+    for source, expected in ((idle, found[1]), (tmp_path / "kept", found[0])) * 2:  # more often than a CPU has slots
+        shutil.copytree(source, strong, dirs_exist_ok=True)
+        for side in (able, in_transformers):
+            assert await scores(*side, strong) == pytest.approx(expected, abs=1e-2)
     engine, model = in_transformers
     request = make_request(model.family, [user_turn("Hello")], Sampling(max_tokens=2))
     failed = await Asker(engine, model).run(msgspec.structs.replace(request, adapter=str(wrong)))

@@ -6,7 +6,10 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from itertools import repeat
 from pathlib import Path
+
+import msgspec
 
 from tests.support.scripted_engine import ScriptedEngine, scripted_info
 from vlmtui.domain.conversation import attachments_of
@@ -112,6 +115,8 @@ class Bench:
         self.engines: list[RepeatingEngine] = []
         self.sampling = Sampling()
         self.gate: Gate | None = None
+        self.files: Iterator[str] = repeat("")
+        """The digest of the files of each engine that is opened."""
 
     @property
     def asked(self) -> list[str]:
@@ -166,4 +171,5 @@ class Bench:
     async def _open(self) -> RepeatingEngine:
         self.engines.append(RepeatingEngine(self.trouble))
         self.engines[-1].gate = self.gate
+        self.engines[-1].info = msgspec.structs.replace(scripted_info(), files=next(self.files))
         return self.engines[-1]

@@ -62,6 +62,7 @@ from vlmtui.protocol.messages import (
     encode,
     read_line,
 )
+from vlmtui.worker.loaded_files import LoadedFiles
 
 _ROOT = Path(__file__).parents[2]
 _RUN_CLI = """
@@ -94,7 +95,8 @@ class FakeWorker:
         self.spec = spec
         self.options = options
         self.keep_alive_s = keep_alive_s
-        self.info = scripted_info(spec)
+        self.files = LoadedFiles(spec)
+        self.info = msgspec.structs.replace(scripted_info(spec), files=self.files.loaded(None))
         if template := options.get("template"):
             self.info = msgspec.structs.replace(self.info, chat_template=str(template))
         self.ready = asyncio.Event()
@@ -158,7 +160,8 @@ class FakeWorker:
         if hello.client in ("ps", "stop"):
             self.visitors.add(writer)
         info = self.info if self.ready.is_set() else None
-        welcome = Welcome(version=PROTOCOL_VERSION, pid=os.getpid(), spec=self.spec, info=info)
+        changed = self.files.changed()
+        welcome = Welcome(version=PROTOCOL_VERSION, pid=os.getpid(), spec=self.spec, info=info, changed=changed)
         match self.options.get("greeting"):
             case "old":
                 writer.write(encode(msgspec.structs.replace(welcome, version=PROTOCOL_VERSION + 98)))
@@ -213,6 +216,7 @@ class FakeWorker:
             keep_alive_s=self.keep_alive_s,
             rss_bytes=2**20,
             gpu_bytes=None,
+            changed=self.files.changed(),
         )
         return StatusReport(pid=os.getpid(), status=status)
 

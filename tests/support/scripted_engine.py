@@ -62,7 +62,7 @@ from vlmtui.domain.generation import (
 )
 from vlmtui.domain.metrics import MetricsSample
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.interface import Leftover
+from vlmtui.engine.interface import Leftover, WhenChanged
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 
@@ -208,6 +208,8 @@ class ScriptedEngine:
         self.silent_s = 0.0
         """Seconds without a sign of life from its engine, for its status."""
         self.gpu_bytes: int | None = None
+        self.changed: tuple[str, ...] = ()
+        """The files that have changed since its load, for its status."""
         self._loaded_info = info or scripted_info(spec)
         self._running: dict[str, _Request] = {}
         self._gone = asyncio.Event()
@@ -341,6 +343,7 @@ class ScriptedEngine:
             gpu_bytes=self.gpu_bytes,
             kept=tuple(self.kept),
             engine_silent_s=self.silent_s,
+            changed=self.changed,
         )
 
     async def log(self, lines: int = 200) -> AsyncGenerator[str, None]:
@@ -472,9 +475,17 @@ class ScriptedHost:
         """The newest engine."""
         return self.engines[-1]
 
-    async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> ScriptedEngine:
+    async def open(
+        self,
+        spec: LoadSpec,
+        *,
+        client: str,
+        keep_alive_s: float | None,
+        when_changed: WhenChanged = WhenChanged.RELOAD,
+    ) -> ScriptedEngine:
         self.opened.append((spec, client, keep_alive_s))
-        if self.refuse is not None:
+        is_kept = when_changed is WhenChanged.KEEP
+        if self.refuse is not None and not (is_kept and self.refuse.kind is ErrorKind.MODEL_CHANGED):
             raise self.refuse
         if self.ends_when_opened:
             self.written, self.kept = {name: answer.events() for name, answer in self.kept.items()}, {}
@@ -486,6 +497,7 @@ class ScriptedHost:
         engine.answers = self.answers  # one queue for all engines, so that a restart goes on where the last one died
         engine.keep_alive_s = keep_alive_s
         engine.kept, self.kept = self.kept, {}
+        engine.changed = ("config.json",) if is_kept and self.refuse is not None else ()
         self.engines.append(engine)
         return engine
 

@@ -140,8 +140,15 @@ class Campaign:
 
     def start(self, options: Sequence[str], more: Mapping[str, str] | None = None) -> Terminal:
         """Start the app with these options. `more`: further environment variables."""
-        command = [sys.executable, "-m", "tests.torture.app", self.engine, str(self.full), *options]
-        environment = {
+        command = self.command(*options, "--keep-alive", f"{self.keep_alive_s:g}s")
+        return Terminal(command, env={**self.environment(), **(more or {})}, cwd=str(_ROOT), columns=_COLUMNS)
+
+    def command(self, *words: str) -> list[str]:
+        """Return a command of vlmtui with this campaign's engine."""
+        return [sys.executable, "-m", "tests.torture.app", self.engine, str(self.full), *words]
+
+    def environment(self) -> dict[str, str]:
+        return {
             "HOME": str(self.folder),
             "PATH": os.environ["PATH"],
             "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
@@ -150,11 +157,7 @@ class Campaign:
             **self.folders,
             "VLMTUI_GRAPHICS": "off",
             "VLMTUI_KEEP_ALIVE": f"{self.keep_alive_s:g}s",
-            **(more or {}),
         }
-        return Terminal(
-            [*command, "--keep-alive", f"{self.keep_alive_s:g}s"], env=environment, cwd=str(_ROOT), columns=_COLUMNS
-        )
 
     def _check_resumed(self, terminal: Terminal, number: int, blow: Blow) -> None:
         """The chat stands, and shows what was there before."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tests.torture.campaign import BLOWS, SAYING, Campaign, EngineKind
 from tests.torture.deeds import DEEDS as OWN_DEEDS
 from tests.torture.nursery import Nursery
+from tests.torture.replacements import Replacement
 from tests.torture.scenes import SCENES, Scene
 from tests.torture.starts import WAYS, Starts, talking_server
 from tests.torture.store_deeds import STORE_DEEDS
@@ -19,8 +20,10 @@ from tests.torture.store_deeds import STORE_DEEDS
 BLOWS_BY_NAME = {str(blow): blow for blow in BLOWS}
 _RESTING_MAX = 12
 DEEDS = {**OWN_DEEDS, **STORE_DEEDS}
-KINDS = (*BLOWS_BY_NAME, *DEEDS, *SCENES, "start")
-"""A chat with a blow in it, commands that are killed, what else can be done in the app, and text typed at its start."""
+REPLACED = "replaced"
+KINDS = (*BLOWS_BY_NAME, *DEEDS, *SCENES, "start", REPLACED)
+"""A chat with a blow in it, commands that are killed, what else can be done in the app, text typed at its start, and
+replaced models."""
 
 
 def kinds_with(engine: EngineKind) -> tuple[str, ...]:
@@ -135,6 +138,12 @@ class Rounds:
             if not wrong:
                 shutil.rmtree(folder)
             return wrong, 0
+        if kind == REPLACED:
+            replacement = Replacement(self._folder / f"r{number}", self._random, self.campaign.engine)
+            wrong = replacement.play()
+            if not wrong:
+                shutil.rmtree(replacement.folder)
+            return wrong, replacement.killed
         found = len(self.campaign.losses.found)
         self.campaign.round(number, BLOWS_BY_NAME[kind])
         return [text for _, _, text in self.campaign.losses.found[found:]], int(kind not in ("none", "disk full"))

@@ -6,6 +6,7 @@ python -m tests.torture.worker --socket S --spec F --log L --keep-alive SECONDS|
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sys
 from collections.abc import AsyncGenerator
@@ -20,6 +21,8 @@ from vlmtui.worker.backends.contract import Backend, Report
 WORD_S = 0.03
 """Seconds from one word to the next."""
 _QUESTION = re.compile(r"say \d+ \w+")
+MARKER = "marker.json"
+"""A file of the model's folder with its version, which every answer then ends with."""
 _CORE = "import sys, time\nfor line in sys.stdin:\n    print(line.strip(), flush=True)\n"
 
 
@@ -35,6 +38,8 @@ class Talker:
     def __init__(self, spec: LoadSpec, core: asyncio.subprocess.Process) -> None:
         self.info = scripted_info(spec)
         self._core = core
+        marker = Path(spec.model) / MARKER
+        self._version = [f"version-{json.loads(marker.read_bytes())['version']}"] if marker.exists() else []
         self._turn = asyncio.Lock()
 
     @classmethod
@@ -50,7 +55,7 @@ class Talker:
     async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         yield scripted_prompt(request)
         if not isinstance(request, RenderRequest):
-            for word in said(_QUESTION.findall(prompt_text(request.prompt))[-1]):
+            for word in said(_QUESTION.findall(prompt_text(request.prompt))[-1]) + self._version:
                 await asyncio.sleep(WORD_S)
                 await self._through_core(word)
                 yield Delta(request_id=request.request_id, text=word, tokens=1)

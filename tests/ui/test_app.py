@@ -232,7 +232,7 @@ class SlowHost(ScriptedHost):
         self.asked = asyncio.Event()
         self.cancelled = False
 
-    async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> Never:
+    async def open(self, spec: LoadSpec, **others: object) -> Never:
         self.asked.set()
         try:
             await asyncio.Event().wait()

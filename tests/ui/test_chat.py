@@ -131,6 +131,21 @@ async def test_no_request_goes_to_a_dead_engine_and_the_answer_stays(chatting: S
         assert chat.shown() == "Kept."
 
 
+async def test_changed_files_of_the_model_are_told_and_a_key_loads_them(chatting: StartChat) -> None:
+    async with chatting(["One."], ["Two."]) as chat:
+        chat.host.engine.changed = ("chat_template.jinja",)
+        await chat.say("first")
+        told = "loaded: chat_template.jinja. The engine has the earlier files. F5 restarts it."
+        await chat.until(lambda: told in chat.notes)
+        await chat.until(lambda: "files changed · F5 reloads" in chat.screen_text())
+        await chat.pilot.press("f5")
+        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engines.is_loaded)
+        await chat.until(lambda: "files changed" not in chat.screen_text())
+        assert chat.host.engines[0].was_shut_down
+        await chat.say("second")
+        assert chat.shown() == "Two."
+
+
 async def test_a_failure_shows_its_detail_and_the_engine_only_if_it_died(chatting: StartChat) -> None:
     failure = Failure(kind=ErrorKind.CONTEXT_TOO_LONG, message="Too long.", detail="5000 > 4096", hint="Shorten it.")
     async with chatting([Fail(failure)]) as chat:

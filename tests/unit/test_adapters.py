@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -117,18 +120,66 @@ def test_the_verdict_names_an_adapters_effect(tmp_path: Path) -> None:
     assert "changes nothing here" in verdict(plan, [None, LaneScore(0.0, 5, None, True)])
 
 
-def test_one_slot_stays_empty_on_a_cpu(tmp_path: Path) -> None:
+async def test_one_slot_stays_empty_on_a_cpu(tmp_path: Path) -> None:
     spec = msgspec.structs.replace(resolve(REGISTRY, "shapes").spec, engine_args={"enable_lora": True})
     known = {"enable_lora", "max_loras"}
     assert engine_arguments(spec, known=known, on_cpu=True)["max_loras"] == 2
     assert "max_loras" not in engine_arguments(spec, known=known, on_cpu=False)
     shelf = AdapterShelf(spec, {"enable_lora": True, "max_loras": 1}, on_cpu=True)
     request = make_request(REGISTRY["shapes"], [user_turn("Hello")], Sampling())
-    assert shelf.of(request) is None
+
+    async def take(shelf: AdapterShelf, folder: str) -> object:
+        async with shelf.used_by(msgspec.structs.replace(request, adapter=folder), None) as chosen:
+            return chosen
+
+    assert await take(shelf, "") is None
     with pytest.raises(VlmtuiError, match="On a CPU this engine takes 0 different adapters"):
-        shelf.of(msgspec.structs.replace(request, adapter=str(make(tmp_path / "ocr"))))
+        await take(shelf, str(make(tmp_path / "ocr")))
     with pytest.raises(VlmtuiError, match="loaded without LoRA"):
-        AdapterShelf(spec, {}, on_cpu=True).of(msgspec.structs.replace(request, adapter="/adapter"))
+        await take(AdapterShelf(spec, {}, on_cpu=True), "/adapter")
+
+
+class FakeVllm:
+    """Notes the adapters that vLLM is told to remove."""
+
+    def __init__(self) -> None:
+        self.removed: list[int] = []
+
+    async def remove_lora(self, number: int) -> bool:
+        self.removed.append(number)
+        return True
+
+
+async def test_a_folder_that_is_written_again_is_another_adapter(tmp_path: Path) -> None:
+    spec = resolve(REGISTRY, "shapes").spec
+    shelf, llm = AdapterShelf(spec, {"enable_lora": True, "max_loras": 3}, on_cpu=True), FakeVllm()
+    one, other = make(tmp_path / "one"), make(tmp_path / "other")
+    request = make_request(REGISTRY["shapes"], [user_turn("Hello")], Sampling())
+
+    def using(folder: Path) -> AbstractAsyncContextManager[Any]:
+        return shelf.used_by(msgspec.structs.replace(request, adapter=str(folder)), llm)
+
+    numbers = []
+    for folder in (one, other, one):
+        async with using(folder) as chosen:
+            numbers.append(chosen.lora_int_id)
+    assert numbers == [2, 3, 2]
+    config = one / "adapter_config.json"
+    async with using(one) as before:
+        config.write_text(config.read_text() + " ")
+        with pytest.raises(VlmtuiError, match="takes 2 different adapters"):  # the earlier one still answers
+            async with using(one):
+                pass
+    for _ in range(5):
+        stamp = config.stat()
+        config.write_text(config.read_text() + " ")
+        os.utime(config, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+        async with using(one) as chosen:
+            assert chosen.lora_int_id not in (before.lora_int_id, *llm.removed)
+            assert chosen.lora_name not in (before.lora_name, "one-2")
+    assert len(llm.removed) == 5
+    async with using(other) as chosen:
+        assert chosen.lora_int_id == 3
 
 
 def test_the_media_of_a_message_choose_the_models_adapter() -> None:

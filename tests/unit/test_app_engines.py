@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -196,16 +197,79 @@ async def test_a_suspended_app_reports_no_hang(monkeypatch: pytest.MonkeyPatch) 
 async def test_the_search_for_hangs_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     host = ScriptedHost()
     controller = await loaded(host, hang_s=0)
-    asked = asyncio.Event()
+    looks = 0
 
     async def status() -> EngineStatus:
-        asked.set()
-        return host.engine.describe()
+        nonlocal looks
+        looks += 1
+        raise VlmtuiError(ErrorKind.ENGINE_DIED, "It does not answer.")
 
     monkeypatch.setattr(host.engine, "status", status)
     async with watching(controller):
-        await asyncio.sleep(0.05)  # fifty looks
-        assert not asked.is_set()
+        await until(lambda: looks > 50)
+        assert controller.state is EngineState.READY
+
+
+async def test_a_changed_model_is_told_once_and_restarting_loads_it() -> None:
+    host = ScriptedHost()
+    controller = await loaded(host)
+    told: list[VlmtuiError] = []
+    controller.on_outdated = told.append
+    async with watching(controller):
+        host.engine.changed = ("chat_template.jinja",)
+        await until(lambda: bool(told))
+        host.engine.changed = ("chat_template.jinja", "model.safetensors")
+        await until(lambda: len(told) == 2)
+        assert told[-1] is controller.outdated
+        assert "since it was loaded: chat_template.jinja, model.safetensors." in told[-1].message
+        assert told[-1].remedy is Remedy.RESTART_ENGINE
+        host.engine.changed = ()
+        await until(lambda: controller.outdated is None)
+        host.engine.changed = ("chat_template.jinja",)
+        await until(lambda: len(told) == 3)
+        assert controller.model is not None and controller.state is EngineState.READY
+        await controller.start(controller.model)
+    assert host.engines[0].was_shut_down and len(host.engines) == 2
+    assert controller.outdated is None
+
+
+async def test_using_an_engine_looks_at_its_files_at_once() -> None:
+    host = ScriptedHost()
+    controller = AppEngines(host, keep_alive_s=300.0, on_change=lambda: None, look_every_s=1e6)
+    await controller.start(resolve(Registry.bundled(), "shapes"))
+    async with watching(controller):
+        await until(lambda: not controller._look_now.is_set())
+        host.engine.changed = ("model.safetensors",)
+        controller.require_engine()
+        await until(lambda: controller.outdated is not None)
+
+
+async def test_a_changed_model_that_others_use_is_kept_and_told() -> None:
+    host = ScriptedHost()
+    told: list[VlmtuiError] = []
+    host.refuse = VlmtuiError(ErrorKind.MODEL_CHANGED, "The files of shapes have changed.")
+    controller = AppEngines(host, keep_alive_s=300.0, on_change=lambda: None)
+    controller.on_outdated = told.append
+    await controller.start(resolve(Registry.bundled(), "shapes"))
+    assert controller.state is EngineState.READY
+    assert told == [host.refuse] and controller.outdated is host.refuse
+    await controller.open_beside(served("a"))
+    assert told == [host.refuse, host.refuse]
+
+
+@pytest.mark.parametrize(("clients", "loaded_again"), [(1, True), (2, False)])
+async def test_an_engine_beside_that_is_outdated_is_loaded_again(clients: int, loaded_again: bool) -> None:
+    host = ScriptedHost()
+    controller = await loaded(host)
+    told: list[VlmtuiError] = []
+    controller.on_outdated = told.append
+    await controller.open_beside(served("a"))
+    first = host.engine
+    assert await controller.open_beside(served("a")) is first
+    first.changed, first.clients = ("config.json",), clients
+    assert (await controller.open_beside(served("a")) is first) is not loaded_again
+    assert first.was_shut_down is loaded_again
+    assert bool(told) is not loaded_again
 
 
 def served(name: str) -> Model:
@@ -311,12 +375,12 @@ class SlowHost(ScriptedHost):
         super().__init__()
         self.chance = chance
 
-    async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> ScriptedEngine:
+    async def open(self, spec: LoadSpec, **others: Any) -> ScriptedEngine:
         for _ in range(self.chance.randrange(6)):
             await asyncio.sleep(0)
         if self.chance.random() < 0.1:
             raise VlmtuiError(ErrorKind.OUT_OF_MEMORY, "No room.")
-        engine = await super().open(spec, client=client, keep_alive_s=keep_alive_s)
+        engine = await super().open(spec, **others)
         engine.attached = False
         return engine
 

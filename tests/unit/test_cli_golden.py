@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, opened
 from vlmtui.paths import bundled
 
 pytestmark = pytest.mark.process
@@ -123,3 +123,38 @@ def test_an_unrecordable_prompt_gives_the_reason(
     ran = vlmtui("golden", "check", str(tmp_path / "empty"))
     assert ran.code == 2 and "has no golden prompts" in ran.err
     assert vlmtui("golden").code == 2
+
+
+def test_an_engine_with_earlier_files_is_refused_or_loaded_again(
+    short_path: Path, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    golden, output, document = tmp_path / "golden", tmp_path / "out.jsonl", tmp_path / "kept.json"
+    named = ("--model", str(model))
+    picture = ("--image", str(bundled("samples") / "circle.png"))
+    with opened(short_path, monkeypatch, capsys) as vlmtui:
+        asked = vlmtui("ask", "What?", *named, *picture, "--export", str(document), "--keep-alive", "forever")
+        assert asked.code == 0, asked.err
+        assert vlmtui("golden", "record", str(golden), *named, "--case", "text", "--with-engine").code == 0
+        (model / "chat_template.jinja").write_text("another")
+        told = "have changed since it was loaded: chat_template.jinja."
+        refusing = (
+            ("batch", *named, *picture, "--prompt", "What?", "-o", str(output)),
+            ("golden", "check", str(golden), *named, "--with-engine"),
+            ("replay", str(document), *named),
+            ("parity", *named[1:], "--case", "text"),
+        )
+        for command in refusing:
+            ran = vlmtui(*command)
+            assert ran.code in (1, 2) and told in ran.out + ran.err and "--reload" in ran.out + ran.err, command
+        assert output.read_text() == ""
+        [(before, told_by_ps)] = [(one["pid"], one["changed"]) for one in vlmtui.json("ps")]
+        assert told_by_ps == ["chat_template.jinja"]
+        for command in refusing[:2]:
+            ran = vlmtui(*command, "--reload")
+            assert ran.code == 0, ran.out + ran.err
+        again = vlmtui("ask", "What?", *named, *picture)
+        assert again.code == 0 and told not in again.err
+        [after] = vlmtui.json("ps")
+        assert after["pid"] != before and after["keep_alive_s"] is None
+        (model / "tokenizer_config.json").unlink()
+        assert "tokenizer_config.json (removed). It is loaded again." in vlmtui("ask", "What?", *named, *picture).err

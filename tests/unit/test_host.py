@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from vlmtui.domain.conversation import RawPrompt
 from vlmtui.domain.engine import EngineReady, LoadFailed, LoadSpec
 from vlmtui.domain.generation import Delta, GenerateRequest
 from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.interface import WhenChanged
 from vlmtui.engine.local.host import WorkerHost
 from vlmtui.engine.local.launcher import worker_environment
 from vlmtui.engine.local.processes import worker_processes
@@ -72,6 +74,47 @@ async def test_a_second_client_attaches_to_the_first_ones_worker(host: WorkerHos
     await first.shutdown()
     assert await first.closed() is None
     assert await host.running() == []
+
+
+async def test_a_changed_model_is_loaded_again_unless_others_use_it(
+    host: WorkerHost, paths: Paths, tmp_path: Path
+) -> None:
+    template = tmp_path / "mine" / "chat_template.jinja"
+    template.parent.mkdir()
+    template.write_text("1")
+    spec = msgspec.structs.replace(a_spec(), model=str(template.parent))
+    opened = partial(host.open, spec, client="test", keep_alive_s=60)
+    first = await opened()
+    assert isinstance([event async for event in first.load()][-1], EngineReady)
+    template.write_text("2")
+    for when in (WhenChanged.RELOAD, WhenChanged.REFUSE):
+        with pytest.raises(VlmtuiError, match=r"since it was loaded: chat_template.jinja\.") as refused:
+            await opened(when_changed=when)
+        assert refused.value.kind is ErrorKind.MODEL_CHANGED
+        assert "1 other client uses it. `vlmtui stop fake` ends it." in refused.value.hint
+    kept = await opened(when_changed=WhenChanged.KEEP)
+    assert kept.pid == first.pid and kept.changed == ("chat_template.jinja",)
+    await kept.set_keep_alive(None)
+    for client in (kept, first):
+        await client.close()
+    with pytest.raises(VlmtuiError) as refused:
+        await opened(when_changed=WhenChanged.REFUSE)
+    assert refused.value.hint == "The engine has the earlier files. --reload loads it again."
+    again = await opened()
+    assert isinstance([event async for event in again.load()][-1], EngineReady)
+    assert not again.attached and again.pid != first.pid
+    assert again.info is not None
+    assert again.info.notes[-1].endswith("since it was loaded: chat_template.jinja. It is loaded again.")
+    assert (await again.status()).keep_alive_s is None
+    await again.close()
+    same = await opened(when_changed=WhenChanged.REFUSE)
+    assert same.pid == again.pid
+    await same.close()
+    template.unlink()
+    template.parent.rmdir()
+    with pytest.raises(VlmtuiError, match="the folder is gone"):
+        await opened()
+    assert [status.spec for status in await host.running()] == [spec]
 
 
 async def test_two_clients_that_start_at_once_share_one_worker(host: WorkerHost, paths: Paths) -> None:

@@ -29,7 +29,8 @@ from tests.support.typed_lines import TypedLines
 from tests.unit.store.made import exchange
 from vlmtui.cli.help import command_parsers
 from vlmtui.config.settings import Settings
-from vlmtui.errors import Remedy
+from vlmtui.engine.interface import changed_since_load
+from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.plain.repl import ELSEWHERE, Repl
 from vlmtui.registry.loader import Registry
@@ -125,6 +126,14 @@ async def test_a_server_without_version_and_context_is_ready(tmp_path: Path) -> 
     info = msgspec.structs.replace(scripted_info(), engine="Server", engine_version="", max_model_len=0)
     text, _ = await said(tmp_path, "hello", host=ScriptedHost(info=info))
     assert "shapes is ready: Server, its context is unknown." in text
+
+
+async def test_changed_files_of_the_model_are_told_and_a_command_loads_them(tmp_path: Path) -> None:
+    host, message = ScriptedHost(answers=[["one"]]), changed_since_load("shapes", ("config.json",))
+    host.refuse = VlmtuiError(ErrorKind.MODEL_CHANGED, message, remedy=Remedy.RESTART_ENGINE)  # others use it
+    text, _ = await said(tmp_path, "hello", "/model shapes", host=host)
+    assert text.count("Loading shapes.") == text.count(f"{message} /model NAME loads it again.") == 2
+    assert "loaded already" not in text and "one" in text
 
 
 async def test_answers_branch_and_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,12 +77,13 @@ async def serving(
     keep_alive_s: float | None = None,
     limits: Limits | None = None,
     computes_in_worker: bool = False,
+    spec: LoadSpec = SPEC,
 ) -> AsyncIterator[Stage]:
-    endpoint = Endpoint.of(Paths.below(short_path), SPEC)
+    endpoint = Endpoint.of(Paths.below(short_path), spec)
     log = short_path / "worker.log"
     log.write_text("")
     server = make_server(
-        SPEC,
+        spec,
         backend_around(load, computes_in_worker=computes_in_worker),
         log=log,
         runtime=endpoint.runtime,

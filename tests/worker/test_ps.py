@@ -42,7 +42,8 @@ class Host:
 @pytest.fixture
 def shown(short_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
     idle = msgspec.structs.replace(BUSY, state=Activity.IDLE, idle_s=12.4, clients=0, keep_alive_s=None, kept=())
-    monkeypatch.setattr(running, "WorkerHost", lambda paths: Host(short_path, BUSY, idle, None))
+    changed = msgspec.structs.replace(idle, changed=("config.json",))
+    monkeypatch.setattr(running, "WorkerHost", lambda paths: Host(short_path, BUSY, idle, None, changed))
     outputs = []
     for as_json in (False, True):
         assert running.ps(argparse.Namespace(json=as_json)) == 0
@@ -51,7 +52,7 @@ def shown(short_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def test_the_table_shows_state_clients_idle_time_and_kept_answers(shown: list[str]) -> None:
-    head, busy, idle, deaf = shown[0].splitlines()
+    head, busy, idle, deaf, changed = shown[0].splitlines()
     columns = {name: head.index(name) for name in ("STATE", "CLIENTS", "IDLE", "STAYS", "KEPT", "MEMORY")}
 
     def cell(line: str, column: str) -> str:
@@ -60,10 +61,12 @@ def test_the_table_shows_state_clients_idle_time_and_kept_answers(shown: list[st
     assert [cell(busy, name) for name in columns] == ["busy", "2", "", "5 minutes", "2", "3.0 GiB"]
     assert [cell(idle, name) for name in columns] == ["idle", "0", "12 s", "forever", "", "3.0 GiB"]
     assert "not answering" in deaf
+    assert "idle, files changed" in changed
 
 
 def test_json_has_every_field(shown: list[str]) -> None:
-    busy, idle, deaf = json.loads(shown[1])
+    busy, idle, deaf, changed = json.loads(shown[1])
+    assert [one["changed"] for one in (busy, idle, deaf, changed)] == [[], [], None, ["config.json"]]
     assert (busy["state"], busy["clients"], busy["kept"], busy["engine_silent_s"]) == ("busy", 2, ["a", "b"], 0.0)
     assert (idle["state"], idle["idle_s"], idle["kept"]) == ("idle", 12.4, [])
     assert (deaf["state"], deaf["clients"], deaf["kept"]) == ("not answering", None, None)

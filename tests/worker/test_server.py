@@ -356,3 +356,39 @@ async def test_a_render_of_an_engine_that_dies_fails(rendering: Stage, renderer:
         await waiting
     assert caught.value.kind is ErrorKind.ENGINE_DIED
     assert await rendering.task == EXIT_ENGINE_DIED
+
+
+async def test_the_server_tells_which_files_have_changed_since_the_load(
+    short_path: Path, tmp_path: Path, engine: EchoEngine
+) -> None:
+    template = tmp_path / "chat_template.jinja"
+    template.write_text("1")
+
+    async def load(spec: LoadSpec) -> EchoEngine:
+        return engine
+
+    async with serving(short_path, load, spec=LoadSpec(model=str(tmp_path), name="test")) as stage:
+        client = await ready(await stage.client())
+        assert client.info is not None and client.info.files != ""
+        assert client.changed == (await client.status()).changed == ()
+        template.write_text("2")
+        assert (await client.status()).changed == ("chat_template.jinja",)
+        other, visitor = await stage.client(), await stage.client("ps")
+        assert (other.changed, visitor.changed) == (("chat_template.jinja",), ())
+        for one in (client, other, visitor):
+            await one.close()
+
+
+async def test_a_file_that_changes_during_the_load_makes_it_fail(
+    short_path: Path, tmp_path: Path, engine: EchoEngine
+) -> None:
+    (tmp_path / "config.json").write_text("1")
+
+    async def load(spec: LoadSpec) -> EchoEngine:
+        (tmp_path / "config.json").write_text("2")
+        return engine
+
+    async with serving(short_path, load, spec=LoadSpec(model=str(tmp_path), name="test")) as stage:
+        events = [event async for event in (await stage.client()).load()]
+        assert isinstance(events[-1], LoadFailed)
+        assert events[-1].failure.kind is ErrorKind.MODEL_CHANGED

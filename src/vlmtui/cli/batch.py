@@ -16,7 +16,15 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.cli.attachments import add_media_options
-from vlmtui.cli.engine import AskSetup, add_engine_options, leave_engine, open_loaded, prepare, run_interruptible
+from vlmtui.cli.engine import (
+    AskSetup,
+    add_engine_options,
+    add_reload_option,
+    leave_engine,
+    open_loaded,
+    prepare,
+    run_interruptible,
+)
 from vlmtui.cli.output import StatusLine, note, print_json
 from vlmtui.config.duration import describe_duration
 from vlmtui.domain.conversation import Modality
@@ -113,6 +121,7 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
 
 def _add_engine(group: argparse._ArgumentGroup) -> None:
     add_engine_options(group)
+    add_reload_option(group)
     group.add_argument(
         "--on", choices=("ray",), help="spread the items over actors of Ray, which ask the engine of their machine"
     )

@@ -17,7 +17,7 @@ from vlmtui.bootstrap import Application, build
 from vlmtui.cli.output import LoadLine, note, stay_note
 from vlmtui.domain.engine import EngineInfo, EngineReady, LoadFailed, LoadProgress, read_backend
 from vlmtui.domain.sampling import PARAMETERS, Sampling
-from vlmtui.engine.interface import Engine
+from vlmtui.engine.interface import Engine, WhenChanged
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.match import EXAMPLE, Model, resolve, with_engine_args, with_preset, with_trust
@@ -81,6 +81,18 @@ class AskSetup(msgspec.Struct, frozen=True):
     keep_alive_given: bool
     """True with --keep-alive: it then also applies to an engine that is running already."""
     as_json: bool
+    when_changed: WhenChanged = WhenChanged.RELOAD
+
+
+def add_reload_option(group: argparse._ActionsContainer) -> None:
+    """Add --reload, for a command that does not load a model again by itself (see `when_changed`)."""
+    text = "load the model again if its files have changed since the running engine loaded them; without it, refuse"
+    group.add_argument("--reload", action="store_true", help=text)
+
+
+def when_changed(arguments: argparse.Namespace) -> WhenChanged:
+    """Return what the command does about an engine whose model's files have changed."""
+    return WhenChanged.RELOAD if getattr(arguments, "reload", True) else WhenChanged.REFUSE
 
 
 def prepare(arguments: argparse.Namespace) -> AskSetup:
@@ -98,7 +110,7 @@ def prepare(arguments: argparse.Namespace) -> AskSetup:
         model = resolve(application.registry, application.settings.model, choice)
         model = with_engine_args(with_preset(model, arguments.preset), arguments.engine_arg)
         model = with_consent(model, trust=arguments.trust_remote_code)
-    return AskSetup(application, model, arguments.keep_alive is not None, arguments.json)
+    return AskSetup(application, model, arguments.keep_alive is not None, arguments.json, when_changed(arguments))
 
 
 def sampling_of(application: Application, model: Model, given: list[str] | None) -> Sampling:
@@ -158,11 +170,13 @@ async def open_loaded(setup: AskSetup, *, client: str) -> Engine:
     """Return a ready engine; call `leave_engine` in the end. Raises VlmtuiError. If cancelled while the engine loads,
     stop it, unless it was running already."""
     settings = setup.application.settings
-    engine = await setup.application.host.open(setup.model.spec, client=client, keep_alive_s=settings.keep_alive_s)
+    engine = await setup.application.host.open(
+        setup.model.spec, client=client, keep_alive_s=settings.keep_alive_s, when_changed=setup.when_changed
+    )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(_abandon, engine, setup)
         await _load(engine)
-        if engine.attached and setup.keep_alive_given:
+        if setup.keep_alive_given:  # it may be attached, or have an earlier engine's keep-alive time
             await engine.set_keep_alive(settings.keep_alive_s)
         stack.pop_all()
     return engine

@@ -21,10 +21,12 @@ from vlmtui.bootstrap import Application, build
 from vlmtui.cli.engine import (
     AskSetup,
     add_engine_arg_option,
+    add_reload_option,
     add_trust_option,
     models_on,
     ready_engine,
     run_interruptible,
+    when_changed,
     with_consent,
 )
 from vlmtui.cli.output import note, print_error, print_json, print_table
@@ -185,6 +187,7 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_trust_option(parser)
+    add_reload_option(parser)
 
 
 # -- the commands
@@ -231,7 +234,8 @@ class Lab(msgspec.Struct, frozen=True):
         prompts."""
 
         async def make(cases: Sequence[CheckCase]) -> list[CheckedSide]:
-            setup = AskSetup(self.application, model, keep_alive_given=False, as_json=True)
+            when = when_changed(self.arguments)
+            setup = AskSetup(self.application, model, keep_alive_given=False, as_json=True, when_changed=when)
             async with ready_engine(setup) as (engine, info, _):
                 self.engines.append((name, model.spec.name, info))
                 values = self.folder / str(len(self.engines))

@@ -19,6 +19,8 @@ _NAME = re.compile(r"^[a-z][a-z0-9_-]{0,31}$")
 _VERSION = re.compile(r"^\d{1,6}(\.\d{1,6}){1,3}$")
 BackendName = Annotated[str, msgspec.Meta(pattern=_NAME.pattern)]
 """A kind of engine, by its name in `vlmtui.worker.backends`."""
+FOLDER_GONE = "the folder is gone"
+"""In place of the names of changed files."""
 FITTED = -1
 """The engine argument `max_model_len` for as much of the model's own context as fits in the memory."""
 DEFAULT_BACKEND = "vllm"
@@ -137,6 +139,9 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments actually used."""
     revision: str | None = None
     """The commit of the weights, if they came from a hub."""
+    files: str = ""
+    """A digest of the files that were loaded: weights, tokenizer, templates, configuration and the record's adapters.
+    Empty: unknown, as of a server elsewhere."""
     chat_template: str = ""
     """The Jinja source of the model's chat template; empty if it has none."""
     template_variables: dict[str, tuple[Scalar, ...]] | None = None
@@ -187,6 +192,8 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Ids of requests without a client: still running, or waiting to be fetched."""
     engine_silent_s: float = 0.0
     """Seconds without a sign of life from the engine; 0 if it is well, and while it loads."""
+    changed: tuple[str, ...] = ()
+    """The names of the files that have changed since the engine loaded them, or `FOLDER_GONE`. Hostile text."""
 
 
 class EngineReady(msgspec.Struct, frozen=True, tag="engine_ready"):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
+from enum import Enum, auto
+from shlex import quote
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from vlmtui.domain.engine import EngineInfo, EngineStatus, LoadEvent, LoadSpec
+from vlmtui.domain.engine import FOLDER_GONE, EngineInfo, EngineStatus, LoadEvent, LoadSpec
 from vlmtui.domain.generation import EngineEvent, Failure, Request
-from vlmtui.errors import VlmtuiError
+from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
+from vlmtui.text import one_line
 
 if TYPE_CHECKING:
     from vlmtui.domain.metrics import MetricsSample
@@ -72,6 +75,45 @@ class Engine(Protocol):
         """Stop the engine, even during a load. Returns when all its processes have ended."""
 
 
+class WhenChanged(Enum):
+    """What to do about a running engine whose model's files have changed since it loaded them."""
+
+    RELOAD = auto()
+    """End it and start another, unless other clients use it or the folder is gone."""
+    REFUSE = auto()
+    KEEP = auto()
+    """Connect to it, to answer with the earlier files."""
+
+
+_NAMES_MAX = 3
+
+
+def changed_since_load(name: str, changed: tuple[str, ...]) -> str:
+    """Return a sentence that names the files of a model that have changed since its engine loaded them."""
+    shown = [one_line(one) for one in changed[:_NAMES_MAX]]
+    more = [f"{len(changed) - _NAMES_MAX} more"] if len(changed) > _NAMES_MAX else []
+    return f"The files of {one_line(name)} have changed since it was loaded: {', '.join([*shown, *more])}."
+
+
+def outdated(status: EngineStatus, when: WhenChanged) -> VlmtuiError:
+    """Return the error for an engine whose model's files have changed, and that is not loaded again. It has a remedy if
+    this client could load it again. `status`: with this client among its clients."""
+    others, is_gone = max(status.clients - 1, 0), status.changed == (FOLDER_GONE,)
+    hint, users = "The engine has the earlier files", ""
+    if is_gone:
+        hint += "; put the folder back to load it again."
+    elif others:
+        users = f"{others} other client{'s use' if others > 1 else ' uses'} it"
+    elif status.running and when is not WhenChanged.KEEP:
+        users = "it is answering"
+    if users:
+        hint += f", and {users}. `vlmtui stop {quote(status.spec.name)}` ends it."
+    elif not is_gone:
+        hint += ". --reload loads it again." if when is WhenChanged.REFUSE else "."
+    message, remedy = changed_since_load(status.spec.name, status.changed), Remedy.RESTART_ENGINE
+    return VlmtuiError(ErrorKind.MODEL_CHANGED, message, hint=hint, remedy=None if is_gone or users else remedy)
+
+
 class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     """An engine that still runs but no longer answers."""
 
@@ -84,10 +126,18 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
 class EngineHost(Protocol):
     """Starts engines, finds running ones, and ends those that no longer answer."""
 
-    async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> Engine:
+    async def open(
+        self,
+        spec: LoadSpec,
+        *,
+        client: str,
+        keep_alive_s: float | None,
+        when_changed: WhenChanged = WhenChanged.RELOAD,
+    ) -> Engine:
         """Connect to a running engine of the same spec, or start an engine and return before the model is loaded.
         `client`: the caller's name (`app`, `ask`). `keep_alive_s`: the keep-alive time of a newly started engine, in
-        seconds; None: forever. Raises VlmtuiError."""
+        seconds; None: forever. An engine that takes the place of an outdated one has that one's. Raises VlmtuiError:
+        MODEL_CHANGED if the model's files have changed since the running engine loaded them, and it is not ended."""
 
     async def running(self) -> list[EngineStatus]:
         """Return the status of every engine of this user that answers. Raises VlmtuiError if the runtime folder or a

@@ -133,6 +133,7 @@ class Repl:
             hang_s=services.settings.hang_s,
         )
         self._controller.on_death = self._tell_death
+        self._controller.on_outdated = lambda error: self.tell(str(error), error.remedy, severity="warning")
         self._holder = services.conversation_holder(self, self._controller)
         self._holder.on_damage = self._tell_damage
         self._interrupted = services.interrupted_answers(self._holder, show=self._show_brought_back, load=self._load)
@@ -519,7 +520,7 @@ class Repl:
     def _load(self, model: Model) -> None:
         controller = self._controller
         is_current = controller.model is not None and controller.model.spec == model.spec
-        if not is_current or controller.state in (EngineState.NONE, EngineState.DEAD):
+        if not is_current or controller.is_to_restart:
             self._loading = self._start(self._load_and_watch(model))
         else:
             self.tell(f"{one_line(model.spec.name)} is loaded already.")

@@ -87,6 +87,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     pid: int
     spec: LoadSpec
     info: EngineInfo | None
+    changed: tuple[str, ...] = ()
+    """As in `EngineStatus`. Empty for `ps` and `stop`."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):

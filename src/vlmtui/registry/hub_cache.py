@@ -38,30 +38,31 @@ def hub_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
     return Path(home).expanduser() / "hub"
 
 
-def snapshot_of(name: str, cache: Path | None = None) -> Path | None:
-    """Return the snapshot folder of a downloaded repository: that of `main`, else the newest, else None."""
+def snapshot_of(name: str, cache: Path | None = None, *, revision: str | None = None) -> Path | None:
+    """Return the snapshot folder of a downloaded repository: that of `revision` (a commit, branch or tag), or None if
+    it is missing. Without a revision that of `main`, else the newest, else None."""
     root = (cache or hub_cache_folder()) / f"models--{name.replace('/', '--')}"
     try:
         snapshots = [path for path in (root / "snapshots").iterdir() if path.is_dir()]
     except (OSError, ValueError):  # it is not there, or no folder can have this name
         return None
-    main = root / "snapshots" / _main_commit(root)
-    if main in snapshots:
-        return main
-    return max(snapshots, key=_changed, default=None)
+    for commit in (revision or "main", _commit_of(root, revision or "main")):
+        if (wanted := root / "snapshots" / commit) in snapshots:
+            return wanted
+    return None if revision else max(snapshots, key=_changed, default=None)
 
 
-def model_folder(model: str) -> Path | None:
+def model_folder(model: str, revision: str | None = None) -> Path | None:
     """Return the folder with a model's files: a local folder, or the snapshot of a downloaded repository; else None."""
-    return Path(model) if is_folder(Path(model)) else snapshot_of(model)
+    return Path(model) if is_folder(Path(model)) else snapshot_of(model, revision=revision)
 
 
-def _main_commit(root: Path) -> str:
-    """Return the commit cached for `main`, or "main" if there is none."""
+def _commit_of(root: Path, revision: str) -> str:
+    """Return the commit cached for a branch or tag; the revision itself if there is none."""
     try:
-        return read_whole(root / "refs" / "main", bytes_max=200).decode().strip()
+        return read_whole(root / "refs" / revision, bytes_max=200).decode().strip()
     except (VlmtuiError, UnicodeDecodeError):
-        return "main"
+        return revision
 
 
 def _changed(path: Path) -> float:

@@ -24,7 +24,7 @@ from vlmtui.domain.engine import (
 )
 from vlmtui.domain.generation import Failure
 from vlmtui.domain.metrics import EngineMetrics, MetricsSample
-from vlmtui.engine.interface import Engine, EngineHost
+from vlmtui.engine.interface import Engine, EngineHost, WhenChanged, outdated
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.log_ring import LogRing
 from vlmtui.registry.match import Model
@@ -35,6 +35,8 @@ LOG_LINES = 5000
 """Log lines kept in memory. The worker's log file has all of them."""
 _LOOKS_PER_HANG = 3
 """Status requests during the silence after which an engine counts as hung, so few that an idle app seldom wakes."""
+_LOOK_S = 30.0
+"""Takes the place of `hang_s` if hangs are not reported."""
 _RESTARTS = 1
 """Automatic restarts in a row after deaths."""
 _LONGEST_ANSWER_S = 6.0
@@ -93,6 +95,8 @@ class AppEngine:
         """The start of each stage of the load, in seconds since `started_at`."""
         self.error: VlmtuiError | None = None
         """Why the load failed, or the engine died or hangs."""
+        self.outdated: VlmtuiError | None = None
+        """Says which of the model's files have changed since the engine loaded them; None: none of them."""
         self.started_at = time.monotonic()
         """`time.monotonic()` at the start of the load."""
         self._on_change = on_change
@@ -105,7 +109,7 @@ class AppEngine:
 
     async def load(self, host: EngineHost, keep_alive_s: float | None) -> None:
         """Load the model. Return when the state is READY or DEAD, or after `stop`."""
-        opening = asyncio.ensure_future(host.open(self.model.spec, client="app", keep_alive_s=keep_alive_s))
+        opening = asyncio.ensure_future(self._open(host, keep_alive_s))
         self._opening = opening  # `stop` waits for it
         try:
             await asyncio.wait([opening])
@@ -134,6 +138,17 @@ class AppEngine:
                 case LoadFailed(failure=failure):
                     self.fail(failure.error())
 
+    async def _open(self, host: EngineHost, keep_alive_s: float | None) -> Engine:
+        """Open the engine; an outdated one only if it can't be loaded again now."""
+        spec = self.model.spec
+        try:
+            return await host.open(spec, client="app", keep_alive_s=keep_alive_s)
+        except VlmtuiError as error:
+            if error.kind is not ErrorKind.MODEL_CHANGED:
+                raise
+            self.outdated = error
+            return await host.open(spec, client="app", keep_alive_s=keep_alive_s, when_changed=WhenChanged.KEEP)
+
     def stop(self) -> Coroutine[Any, Any, None]:
         """Stop the load or the engine. Return a coroutine that waits until its processes have ended."""
         opening, self._opening = self._opening, None
@@ -156,6 +171,13 @@ class AppEngine:
         if self.is_loaded:
             self.error = error
             self.change_to(EngineState.READY if error is None else EngineState.HUNG)
+
+    def look_at_files(self, status: EngineStatus) -> None:
+        """Note whether the model's files have changed since the engine loaded them."""
+        found = outdated(status, WhenChanged.KEEP) if status.changed else None
+        if (found and str(found)) != (self.outdated and str(self.outdated)):
+            self.outdated = found
+            self._on_change(self)
 
     def change_to(self, state: EngineState) -> None:
         self.state = state
@@ -181,6 +203,8 @@ class AppEngines:
     """Called when the current model is ready, before `on_change`."""
     on_death: Callable[[VlmtuiError, bool], None] = staticmethod(lambda error, loads_again: None)
     """Called when the current engine has died; the flag says whether it is being restarted."""
+    on_outdated: Callable[[VlmtuiError], None] = staticmethod(lambda error: None)
+    """Called when the files of a loaded model have changed. The engine goes on answering with the earlier files."""
 
     def __init__(
         self,
@@ -199,13 +223,16 @@ class AppEngines:
         self._on_change = on_change
         self._forget_death_s = forget_death_s
         self._hang_s = hang_s
-        self._look_every_s = hang_s / _LOOKS_PER_HANG if look_every_s is None else look_every_s
+        self._look_every_s = (hang_s or _LOOK_S) / _LOOKS_PER_HANG if look_every_s is None else look_every_s
+        self._look_now = asyncio.Event()
+        """Set when the current engine is used: `watch` then looks whether it is outdated."""
         self._current: AppEngine | None = None
         self._former: AppEngine | None = None
         self._beside: dict[AppEngine, asyncio.Task[None] | None] = {}
         """Each with the task that removes it when it closes; None while it loads."""
         self._endings: set[asyncio.Task[None]] = set()
         """Tasks of engines that are being stopped."""
+        self._told_outdated: VlmtuiError | None = None
         self._died_at = 0.0
         self.deaths = 0
         """Deaths of the engine since its last finished answer, without those before a pause of `forget_death_s`."""
@@ -234,6 +261,11 @@ class AppEngines:
         return self._current.error if self._current is not None else None
 
     @property
+    def outdated(self) -> VlmtuiError | None:
+        """Says which files have changed since the loaded engine has read them; None: none of them."""
+        return self._current.outdated if self._current is not None and self._current.is_loaded else None
+
+    @property
     def progress(self) -> LoadProgress | None:
         return self._current.progress if self._current is not None else None
 
@@ -251,6 +283,12 @@ class AppEngines:
     def is_loaded(self) -> bool:
         """True if an engine is loaded, even if it hangs."""
         return self._current is not None and self._current.is_loaded
+
+    @property
+    def is_to_restart(self) -> bool:
+        """True if loading the current model again helps: its engine died, hangs, was not started or is outdated."""
+        is_outdated = self.outdated is not None and self.outdated.remedy is Remedy.RESTART_ENGINE
+        return is_outdated or self.state in (EngineState.NONE, EngineState.DEAD, EngineState.HUNG)
 
     @property
     def former(self) -> Model | None:
@@ -287,6 +325,7 @@ class AppEngines:
             raise self._still_loading()
         if self.state is not EngineState.READY or self.engine is None:
             raise self.error or engine_died()
+        self._look_now.set()
         return self.engine
 
     def require_info(self) -> EngineInfo:
@@ -341,7 +380,7 @@ class AppEngines:
 
     async def open_beside(self, model: Model) -> Engine:
         """Load a model in addition to the current one. Raises VlmtuiError."""
-        if (loaded := self.engine_of(model)) is not None:
+        if (loaded := self.engine_of(model)) is not None and not await self._leave_outdated(model, loaded):
             return loaded
         app_engine = AppEngine(model, self._changed)
         self._beside[app_engine] = None
@@ -355,7 +394,25 @@ class AppEngines:
             raise app_engine.error or engine_died()
         self._keep_beside(app_engine)
         self._on_change()
+        if app_engine.outdated is not None:
+            self.on_outdated(app_engine.outdated)
         return app_engine.engine
+
+    async def _leave_outdated(self, model: Model, engine: Engine) -> bool:
+        """Stop an engine beside the current one if the model's files have changed since it loaded them, and no other
+        client uses it. Return whether it was stopped."""
+        beside = self._find_beside(model)
+        status = await engine.status() if beside is not None else None
+        if beside is None or status is None:
+            self._look_now.set()  # it is the current engine
+            return False
+        if not status.changed or status.clients > 1 or status.running:
+            if status.changed:
+                self.on_outdated(outdated(status, WhenChanged.KEEP))
+            return False
+        self._forget(beside)
+        await beside.stop()
+        return True
 
     async def make_room(self) -> None:
         """Stop all engines on this machine; return when they have ended. `return_to` loads the current model again."""
@@ -394,24 +451,38 @@ class AppEngines:
 
     async def _wait_for_end(self, app_engine: AppEngine, engine: Engine) -> VlmtuiError | None:
         """Wait for an engine's end; return its cause as `Engine.closed` does. Meanwhile regularly ask how long the
-        engine has been silent, and note in `app_engine` when it hangs or answers again."""
+        engine has been silent and whether its files have changed, and note in `app_engine` what is new."""
         closed = asyncio.ensure_future(engine.closed())
         deaf_s = silent_s = 0.0
         hangs = False
         try:
-            while self._hang_s > 0 and not (await asyncio.wait([closed], timeout=self._look_every_s))[0]:
+            while not closed.done() and (waited_s := await self._until_next_look(closed)) is not None:
                 began = time.monotonic()
                 try:
-                    silent_s, deaf_s = (await engine.status()).engine_silent_s, 0.0
+                    status = await engine.status()
+                    silent_s, deaf_s = status.engine_silent_s, 0.0
+                    app_engine.look_at_files(status)
                 except VlmtuiError:
-                    deaf_s += self._look_every_s + min(time.monotonic() - began, _LONGEST_ANSWER_S)
-                longest = max(deaf_s, silent_s)
+                    deaf_s += waited_s + min(time.monotonic() - began, _LONGEST_ANSWER_S)
+                longest = max(deaf_s, silent_s) if self._hang_s > 0 else -1.0
                 if (longest >= self._hang_s) is not hangs and not closed.done():
                     hangs = not hangs
                     app_engine.heard(_silent(engine, longest) if hangs else None)
             return await closed
         finally:
             closed.cancel()
+
+    async def _until_next_look(self, closed: asyncio.Future[VlmtuiError | None]) -> float | None:
+        """Wait until the engine's status is due, or the engine is used. Return the seconds; None if it has closed."""
+        began = time.monotonic()
+        used = asyncio.ensure_future(self._look_now.wait())
+        either: list[asyncio.Future[Any]] = [closed, used]
+        try:
+            await asyncio.wait(either, timeout=self._look_every_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            used.cancel()
+        self._look_now.clear()
+        return None if closed.done() else min(time.monotonic() - began, self._look_every_s)
 
     def answered(self) -> None:
         """Reset the death count after a finished answer."""
@@ -447,9 +518,14 @@ class AppEngines:
             self._end_former(app_engine)
             self.on_ready(app_engine.model)
         self._on_change()
+        if self._told_outdated is not self.outdated:
+            self._told_outdated = self.outdated
+            if self._told_outdated is not None:
+                self.on_outdated(self._told_outdated)
 
     def _set_current(self, app_engine: AppEngine) -> None:
         self._current = app_engine
+        self._look_now.set()
         self.log.clear()
 
     def _leave(self, left: AppEngine, loading: AppEngine, *, keep_former: bool) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from vlmtui.domain.engine import EngineReady, LoadFailed, LoadSpec
 from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Finished
-from vlmtui.engine.interface import Engine, EngineHost
+from vlmtui.engine.interface import Engine, EngineHost, WhenChanged
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.match import Model, family_of_spec
 from vlmtui.session.answers import LiveAnswers
@@ -165,7 +165,9 @@ class InterruptedAnswers:
             return exchange.answer
         assert unfetched.spec is not None
         try:
-            engine = await self._host.open(unfetched.spec, client="app", keep_alive_s=None)
+            engine = await self._host.open(
+                unfetched.spec, client="app", keep_alive_s=None, when_changed=WhenChanged.KEEP
+            )
         except VlmtuiError:
             return None
         try:

@@ -26,7 +26,7 @@ from textual.worker import WorkerFailed, WorkType
 from vlmtui.config.settings import config_file
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.match import Model
-from vlmtui.session.engines import AppEngines, EngineState
+from vlmtui.session.engines import AppEngines
 from vlmtui.terminal import TerminalQuestion
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, bindings, method_of
@@ -554,11 +554,11 @@ class VlmtuiApp(App[ExitReport | None]):
             self.push_screen(LogScreen(self.engines))
 
     def action_restart_engine(self) -> None:
-        """Load the same model again if its engine died, hangs or was not started."""
-        if self.engines.state in (EngineState.DEAD, EngineState.HUNG, EngineState.NONE):
+        """Load the same model again if its engine died, hangs or was not started, or if its files have changed."""
+        if self.engines.is_to_restart:
             self.restart_engine()
         else:
-            self.tell("The engine is running.")
+            self.tell("The engine is running." if self.engines.outdated is None else str(self.engines.outdated))
 
     def action_edit(self, name: str) -> None:
         """Run an editing command in the focused text field."""

@@ -31,6 +31,7 @@ class ModelLoading:
         self._first: Model | None = None
         self._first_error: VlmtuiError | None = None
         app.engines.on_death = self._tell_death
+        app.engines.on_outdated = lambda error: app.tell(str(error), error.remedy, seconds=15, severity="warning")
 
     def begins_with_list(self) -> bool:
         """Return whether the app begins with the list of models: the command line and the conversation to continue name
@@ -104,7 +105,7 @@ class ModelLoading:
         self._app.show_loading(model, alone=True)
 
     def restart(self) -> None:
-        """Load the same model again, after its engine died or failed to load."""
+        """Load the same model again, after its engine died or failed to load, or its files have changed."""
         controller = self._app.engines
         if controller.model is not None and controller.state is not EngineState.LOADING:
             self._start(controller.model)

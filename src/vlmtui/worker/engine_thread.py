@@ -16,6 +16,7 @@ from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import VlmtuiError
 from vlmtui.worker.backends.contract import Backend, HostedEngine, ProcessEnded, Report, TellsMetrics
 from vlmtui.worker.health import ProcessExits
+from vlmtui.worker.loaded_files import LoadedFiles
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -55,6 +56,8 @@ class EngineThread:
         self.process_exits = ProcessExits()
         self._loop = new_event_loop()
         self._engine: HostedEngine | None = None
+        self._files: LoadedFiles | None = None
+        """Set once the engine is loaded."""
         self._tasks: dict[str, asyncio.Task[EngineEvent | None]] = {}
 
     def start(
@@ -66,12 +69,14 @@ class EngineThread:
         async def live() -> None:
             outcome: EngineInfo | VlmtuiError
             try:
+                files = LoadedFiles(spec)
                 engine = await self._load(spec, lambda step: home.call_soon_threadsafe(on_progress, step))
                 if adapters_of(spec):
                     require_capability(engine.info, "lora")  # otherwise it would silently ignore the adapters
-                self._engine = engine
+                digest = files.loaded(engine.info.revision)
+                self._engine, self._files = engine, files
                 self.process_exits.begin()
-                outcome = _with_metrics(engine)
+                outcome = msgspec.structs.replace(_with_metrics(engine), files=digest)
             except Exception as error:
                 _log.exception("the load failed")
                 outcome = self._backend.explain_load(error, self._log_tail(), name=spec.name)
@@ -114,6 +119,10 @@ class EngineThread:
         """Make the engine's event loop call `on_pong`, which it does at once unless it is blocked."""
         home = asyncio.get_running_loop()
         self._loop.call_soon_threadsafe(lambda: home.call_soon_threadsafe(on_pong))
+
+    def changed_files(self) -> tuple[str, ...]:
+        """Return the names of the files that have changed since the load. Blocking."""
+        return () if self._files is None else self._files.changed()
 
     async def metrics(self) -> EngineMetrics:
         """Return the metrics of an engine with the capability `metrics`. Raises VlmtuiError."""

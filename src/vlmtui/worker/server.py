@@ -251,9 +251,11 @@ class WorkerServer:
                 hint="End the old worker with: vlmtui stop --all",
             )
         connection.hello = hello
+        changed = await asyncio.to_thread(self.engine.changed_files) if connection.is_user else ()
         self.connections.add(connection)
         self._met_anyone = self._met_anyone or connection.is_user
-        connection.send(Welcome(version=PROTOCOL_VERSION, pid=self.pid, spec=self.spec, info=self.info))
+        welcome = Welcome(version=PROTOCOL_VERSION, pid=self.pid, spec=self.spec, info=self.info, changed=changed)
+        connection.send(welcome)
         if self.failure is not None:
             connection.send(LoadFailed(self.failure))
         elif self.info is not None:
@@ -427,6 +429,7 @@ class WorkerServer:
 
     async def _make_status(self) -> StatusReport:
         rss_bytes, gpu_bytes = await asyncio.to_thread(memory_of, self.pid)
+        changed = await asyncio.to_thread(self.engine.changed_files)
         is_busy = bool(self.requests.running)
         state = Activity.BUSY if is_busy else Activity.IDLE
         if self._stopping.is_set():
@@ -444,6 +447,7 @@ class WorkerServer:
             gpu_bytes=gpu_bytes,
             kept=self.requests.unattended,
             engine_silent_s=self._health.silent_s,
+            changed=changed,
         )
         return StatusReport(pid=self.pid, status=status)
 

@@ -212,6 +212,24 @@ async def test_items_of_a_dead_engine_are_sent_again(bench: Bench) -> None:
     assert len(bench.engines) >= 3
 
 
+async def test_a_batch_ends_when_its_engine_comes_back_with_other_files(bench: Bench) -> None:
+    bench.trouble = lambda question: ErrorKind.ENGINE_DIED if question == "question 1" else None
+    bench.files = iter(["one", "two"])
+    bench.questions(range(3))
+    with pytest.raises(VlmtuiError, match="changed during the batch") as told:
+        await bench.run()
+    assert told.value.kind is ErrorKind.MODEL_CHANGED
+    assert bench.engines[1].asked == [] and not bench.engines[1].alive
+
+
+async def test_the_keys_are_of_the_files_that_the_engine_has(bench: Bench) -> None:
+    bench.files = iter(["one", "one", "two"])
+    bench.questions(range(1))
+    assert (await bench.run()).answered == 1
+    assert (await bench.run()).answered_before == 1
+    assert (await bench.run()).changed == 1
+
+
 @pytest.mark.parametrize(
     ("kind", "answered"), [(ErrorKind.INTERNAL, 10), (ErrorKind.ENGINE_BUSY, 10), (ErrorKind.BAD_INPUT, 9)]
 )

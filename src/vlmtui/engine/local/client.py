@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, suppress
 from shlex import quote
 from typing import assert_never
 
+import msgspec
 import psutil
 
 from vlmtui.domain.capabilities import require_capability
@@ -113,6 +114,9 @@ class WorkerClient:
         end: EndWorker,
     ) -> None:
         """`answer_timeout_s`: how long a worker may take to answer a status request."""
+        self.changed = welcome.changed
+        """As in `EngineStatus`, when the connection was made."""
+        self._notes: tuple[str, ...] = ()
         self.spec: LoadSpec = welcome.spec
         self.info: EngineInfo | None = welcome.info
         self.attached = attached
@@ -137,6 +141,12 @@ class WorkerClient:
         self._leaving = False
         self._cause: VlmtuiError | None = None
         self._reading = asyncio.create_task(self._read(reader))
+
+    def add_note(self, text: str) -> None:
+        """Add a note for the user to those of the engine's load."""
+        self._notes = (text,)
+        if self.info is not None:
+            self.info = msgspec.structs.replace(self.info, notes=(*self.info.notes, text))
 
     async def load(self) -> AsyncIterator[LoadEvent]:
         seen = 0
@@ -319,7 +329,7 @@ class WorkerClient:
             case LoadProgress():
                 self._progress.append(message)
             case EngineReady(info=info):
-                self.info = info
+                self.info = msgspec.structs.replace(info, notes=(*info.notes, *self._notes))
             case LoadFailed(failure=failure):
                 self._load_failure = failure
             case Goodbye():

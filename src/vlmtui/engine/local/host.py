@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vlmtui.domain.engine import EngineStatus, LoadSpec
+from vlmtui.domain.engine import FOLDER_GONE, EngineStatus, LoadSpec
 from vlmtui.domain.generation import EngineEvent, Failed, Failure
-from vlmtui.engine.interface import Leftover
+from vlmtui.engine.interface import Leftover, WhenChanged, changed_since_load, outdated
 from vlmtui.engine.local.launcher import Launcher, StartedWorker, WorkerProgram, installed_program
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths, private_dir
@@ -111,19 +111,31 @@ class WorkerHost:
         self._in_use: weakref.WeakSet[WorkerClient] = weakref.WeakSet()
         """The connections made by `open`. While one is open, its worker is no leftover."""
 
-    async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> WorkerClient:
+    async def open(
+        self,
+        spec: LoadSpec,
+        *,
+        client: str,
+        keep_alive_s: float | None,
+        when_changed: WhenChanged = WhenChanged.RELOAD,
+    ) -> WorkerClient:
         await asyncio.to_thread(make_socket_folder, self._paths.runtime)
-        endpoint = Endpoint.of(self._paths, spec)
+        endpoint, note = Endpoint.of(self._paths, spec), ""
         async with locked(endpoint.lock):
             worker = None
             with suppress(OSError):
                 worker = await self._connect(
                     endpoint, client, attached=True, timeout_s=self._timeouts.attach_s, name=spec.name
                 )
+            if worker is not None and worker.changed and when_changed is not WhenChanged.KEEP:
+                keep_alive_s = (await _leave_outdated(worker, when_changed)).keep_alive_s
+                note, worker = f"{changed_since_load(spec.name, worker.changed)} It is loaded again.", None
             if worker is None:
                 program = await asyncio.to_thread(self._launcher.choose, spec)
                 await self._end_processes(endpoint, shutdown_sent=False)
                 worker = await self._start(program, endpoint, spec, client, keep_alive_s)
+                if note:
+                    worker.add_note(note)
         self._in_use.add(worker)
         return worker
 
@@ -301,6 +313,19 @@ class WorkerHost:
         """End a worker while holding the lock, so that no new worker starts at the same endpoint."""
         async with locked(endpoint.lock):
             await self._end_processes(endpoint, shutdown_sent=shutdown_sent)
+
+
+async def _leave_outdated(worker: WorkerClient, when: WhenChanged) -> EngineStatus:
+    """Disconnect from a worker whose files have changed, and return its status. Raises VlmtuiError if it must not be
+    ended."""
+    try:
+        status = msgspec.structs.replace(await worker.status(), changed=worker.changed)
+        is_used = status.clients > 1 or status.running
+        if is_used or when is WhenChanged.REFUSE or status.changed == (FOLDER_GONE,):
+            raise outdated(status, when)
+        return status
+    finally:
+        await worker.close()
 
 
 async def _processes(endpoint: Endpoint) -> list[psutil.Process]:

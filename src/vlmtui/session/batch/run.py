@@ -22,7 +22,6 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.inspection.raw_prompt_check import check_raw
-from vlmtui.reading import is_file, is_folder
 from vlmtui.registry.prompts import check_attachments
 from vlmtui.registry.schema import Family
 from vlmtui.session.answer_json import answer_json, tokens_json
@@ -40,8 +39,6 @@ _SPEED_ONLY = frozenset(
     }
 )  # fmt: skip
 """Engine arguments that affect speed or memory but not the answers."""
-_SAMPLE = 65_536
-_SAMPLES = 4
 _LOST = frozenset({ErrorKind.ENGINE_DIED, ErrorKind.NO_NETWORK, ErrorKind.PROTOCOL})
 """Failures of the engine, not of the item: the request is repeated."""
 _SUSPECT_AFTER = 2
@@ -176,30 +173,15 @@ class ItemResult:
 
 
 def engine_key(info: EngineInfo) -> str:
-    """Return a hash of the model and the engine's settings, a part of every item's key. Blocking."""
+    """Return a hash of the model's files and the engine's settings, a part of every item's key."""
     spec = info.spec
     kept = {name: value for name, value in info.engine_args.items() if name not in _SPEED_ONLY}
-    weights = _folder_digest(Path(spec.model)) if is_folder(Path(spec.model)) else spec.model
-    model = [weights, info.revision, info.architecture, spec.lora, spec.more_loras, info.chat_template]
+    model = [info.files or spec.model, info.revision, info.architecture, spec.lora, spec.more_loras, info.chat_template]
     return _hash([*model, info.engine, info.engine_version, info.dtype, spec.backend, kept])
 
 
 def _hash(value: object) -> str:
     return hashlib.blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=16).hexdigest()
-
-
-def _folder_digest(folder: Path) -> str:
-    """Return a digest of a model's files: names, sizes, and samples of their content. Reading the whole content would
-    take minutes."""
-    digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(path for path in folder.iterdir() if is_file(path) and not path.name.startswith(".")):
-        size = path.stat().st_size
-        digest.update(f"{path.name}\0{size}\0".encode())
-        with path.open("rb") as file:
-            for number in range(_SAMPLES + 1):
-                file.seek(max(0, size - _SAMPLE) * number // _SAMPLES)
-                digest.update(file.read(_SAMPLE))
-    return digest.hexdigest()
 
 
 @dataclass(slots=True)
@@ -306,7 +288,12 @@ class BatchEngine:
                     raise VlmtuiError(ErrorKind.ENGINE_DIED, message, hint="See its log.")
                 self._starts_without_answer += 1
                 await _leave(self.engine)
-                self.engine = await self._open()
+                engine = await self._open()
+                if engine.info is None or engine_key(engine.info) != engine_key(self.info):
+                    await engine.close()
+                    message = "The model's files, or its engine, changed during the batch."
+                    raise VlmtuiError(ErrorKind.MODEL_CHANGED, message, hint="Run it again: all items are asked again.")
+                self.engine = engine
             return self.engine
 
 
@@ -360,9 +347,8 @@ async def answer_items(
 
     `items` and `write` block; only one thread at a time uses them. Raises VlmtuiError if the input, the output or the
     engine fails. Every complete answer is written, even if the caller is cancelled."""
-    of_engine = await asyncio.to_thread(engine_key, engine.info)
     with closing(MediaDesk(job.cache, num_frames=job.num_frames)) as desk:
-        await _Run(job, engine, of_engine, desk, write, tally, written).run(items)
+        await _Run(job, engine, engine_key(engine.info), desk, write, tally, written).run(items)
 
 
 @dataclass(slots=True)

@@ -323,7 +323,7 @@ class StatusBar(Static):
     def show(self) -> None:
         """Update the line."""
         engines, info, status = self._engines, self._engines.info, self._status
-        glyph, colour, _ = _LOOKS[engines.state]
+        glyph, colour, _ = _look(engines)
         model, *beside = labels([one.spec for one in engines.models]) or ["no model"]
         parts = [
             Content.assemble((f"{glyph} ", colour), (one_line(model), "bold")),
@@ -352,7 +352,14 @@ class StatusBar(Static):
         if state is EngineState.LOADING and progress is not None:
             share = "" if progress.fraction is None else f" {progress.fraction:.0%}"
             return f"loading: {progress.stage.label.lower()}{share}"
-        return with_keys(self.app, _LOOKS[state][2])
+        return with_keys(self.app, _look(self._engines)[2])
+
+
+def _look(engines: AppEngines) -> tuple[str, str, str]:
+    """Return the glyph, the colour and the text of an engine's state."""
+    if engines.outdated is None:
+        return _LOOKS[engines.state]
+    return "◌", "$text-warning", "files changed" + (" · {restart_engine} reloads" if engines.is_to_restart else "")
 
 
 class QueueBar(Static):

@@ -22,6 +22,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.hf.template_variables import read_variables
 from vlmtui.worker.hf.vocabulary import eos_ids, tokenizer_facts
+from vlmtui.worker.loaded_files import folder_signature
 
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 
@@ -192,8 +193,8 @@ class AdapterSwitch:
         """Load the adapters of the model family's record, downloading missing files. Raises VlmtuiError. Blocking."""
         self._model = model
         self._spec = spec
-        self._named: dict[tuple[str, int], str] = {}
-        """The adapters of requests by (folder, modification time), the most recently used last."""
+        self._named: dict[tuple[str, object], str] = {}
+        """The adapters of requests by (folder, signature of its files), the most recently used last."""
         self._tried = 0
         self._is_changed = False
         for adapter in adapters_of(spec):
@@ -218,8 +219,8 @@ class AdapterSwitch:
 
     def _of_folder(self, folder: Path) -> str:
         """Return the name of a folder's adapter, and load it if it is new or has changed."""
-        file = _weights_file(folder)
-        key = str(folder), file.stat().st_mtime_ns
+        _weights_file(folder)
+        key = str(folder), folder_signature(folder)
         name = self._named.pop(key, "")
         if not name:
             self._tried += 1

@@ -7,8 +7,9 @@ import importlib.util
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -73,11 +74,12 @@ from vlmtui.worker.hf.remote_code import pin_remote_code
 from vlmtui.worker.hf.rendering import chat_message, render_messages, with_image_urls, within_limits
 from vlmtui.worker.hf.template_variables import read_variables, template_variables
 from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader, eos_ids, tokenizer_facts
+from vlmtui.worker.loaded_files import folder_signature
 
 
 class AdapterShelf:
     """Chooses the LoRA adapter of each request: the one in the folder that the request names, or one of the model
-    family's record.
+    family's record. vLLM knows an adapter by its number; a folder that was written again gets a new number.
 
     On a CPU the last of vLLM's adapter slots must stay empty: vLLM 0.32 gives requests without an adapter the slot
     index -1 (`lora/ops/torch_ops`), and the adapter in the last slot would then change their answers.
@@ -90,14 +92,34 @@ class AdapterShelf:
         self._is_enabled = bool(arguments.get("enable_lora"))
         slots = arguments.get("max_loras", 1)
         self._most = slots - 1 - len(self._own) if on_cpu else None
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[str, tuple[object, int]] = {}
+        """Each folder's signature and its adapter's number."""
+        self._next = 1 + max((one.lora_int_id for one in self._own.values()), default=1)
+        self._outdated: set[int] = set()
+        """The numbers of adapters whose folders were written again, and that vLLM may still have."""
+        self._users: Counter[int] = Counter()
+        """Running requests by their adapter's number."""
 
-    def of(self, request: GenerateRequest | ScoreRequest) -> Any:
-        """Return a LoRARequest for the adapter that the request names. If it names none, return that of the first
-        adapter in the model's record that fits the request's media, or None.
+    @asynccontextmanager
+    async def used_by(self, request: GenerateRequest | ScoreRequest, llm: Any) -> AsyncIterator[Any]:
+        """Yield a LoRARequest for the adapter that the request names. If it names none, yield that of the first
+        adapter in the model's record that fits the request's media, or None. `llm`: vLLM, to remove outdated adapters.
 
         Raises VlmtuiError if the engine was loaded without LoRA, has no free slot, or the folder has no adapter.
         """
+        signature = await asyncio.to_thread(folder_signature, Path(request.adapter)) if request.adapter else ()
+        chosen = self._choose(request, signature)
+        number = chosen.lora_int_id if chosen is not None else 0
+        self._users[number] += 1
+        try:
+            for outdated in [one for one in self._outdated if not self._users[one]]:
+                self._outdated.discard(outdated)
+                await llm.remove_lora(outdated)
+            yield chosen
+        finally:
+            self._users[number] -= 1
+
+    def _choose(self, request: GenerateRequest | ScoreRequest, signature: object) -> Any:
         folder = request.adapter
         if not folder:
             chosen = adapter_for(self._spec, (one.modality for one in attachments_of(request.prompt)))
@@ -110,7 +132,11 @@ class AdapterShelf:
             )
         if not (Path(folder) / "adapter_config.json").is_file():
             raise bad_input(f"The adapter's folder {Path(folder).name!r} is gone.")
-        if self._most is not None and folder not in self._numbers and len(self._numbers) >= self._most:
+        known = self._numbers.get(folder)
+        if known is not None and known[0] != signature:
+            self._outdated.add(self._numbers.pop(folder)[1])
+        held = len(self._numbers) + sum(self._users[one] > 0 for one in self._outdated)
+        if self._most is not None and folder not in self._numbers and held >= self._most:
             raise VlmtuiError(
                 ErrorKind.UNSUPPORTED,
                 f"On a CPU this engine takes {self._most} different adapters.",
@@ -118,8 +144,10 @@ class AdapterShelf:
             )
         from vllm.lora.request import LoRARequest
 
-        first = 1 + max((one.lora_int_id for one in self._own.values()), default=1)
-        number = self._numbers.setdefault(folder, first + len(self._numbers))
+        if folder not in self._numbers:
+            self._numbers[folder] = signature, self._next
+            self._next += 1
+        number = self._numbers[folder][1]
         return LoRARequest(f"{Path(folder).name}-{number}", number, folder)
 
 
@@ -370,19 +398,19 @@ class VllmEngine:
 
         vLLM marks rendered media as sent even if the prompt was then refused or cancelled. A later request with the
         same media then fails in the engine core."""
-        lora = self._adapters.of(request)
-        for is_last in (False, True):
-            self._number += 1
-            number = f"{request.request_id}-{self._number}"
-            async for result in self._llm.generate(rendered, parameters, number, lora_request=lora):
-                if result.outputs[0].finish_reason == "error" and items and not is_last:
-                    break
-                yield result
-            else:
-                return
-            rendered = await self._render(request, items)
-            if isinstance(request, ScoreRequest):
-                rendered = with_answer(rendered, request)
+        async with self._adapters.used_by(request, self._llm) as lora:
+            for is_last in (False, True):
+                self._number += 1
+                number = f"{request.request_id}-{self._number}"
+                async for result in self._llm.generate(rendered, parameters, number, lora_request=lora):
+                    if result.outputs[0].finish_reason == "error" and items and not is_last:
+                        break
+                    yield result
+                else:
+                    return
+                rendered = await self._render(request, items)
+                if isinstance(request, ScoreRequest):
+                    rendered = with_answer(rendered, request)
 
     async def _render(self, request: Request, items: list[MediaItem], *, is_sent: bool = True) -> Any:
         """Return the engine's input: token ids with expanded placeholders, and the processed media.
