@@ -66,7 +66,7 @@ def engines(arguments: argparse.Namespace) -> int:
                 arguments, "added", record.name, "will be used, unless vLLM is installed in vlmtui's own environment."
             )
         case "remove":
-            installed.remove(arguments.name)
+            installed.remove(arguments.name, note)
             _report(arguments, "removed", arguments.name, "is removed.")
         case _:
             _list(installed, as_json=arguments.json)

@@ -81,15 +81,16 @@ class Engines:
         """Delete the record, so that the engine is no longer used. Its files stay."""
         (self.folder / name / _RECORD).unlink(missing_ok=True)
 
-    def remove(self, name: str) -> None:
-        """Delete an engine, complete or not. Raises VlmtuiError if there is none, or if it can't be deleted."""
+    def remove(self, name: str, say: Callable[[str], None]) -> None:
+        """Delete an engine, complete or not. `say`: told if an installation must end first. Raises VlmtuiError if there
+        is none, or if it can't be deleted."""
         folder = self.folder / name
         if name not in self._names():
             known = ", ".join(self._names()) or "none"
             message = f"Unknown engine: {name!r}."
             raise VlmtuiError(ErrorKind.BAD_INPUT, message, hint=f"Installed: {known}.")
         try:
-            with installation_lock(folder, lambda: None):
+            with installation_lock(folder, lambda: say("Waiting for an installation of this engine to finish.")):
                 self.forget(name)
                 shutil.rmtree(folder)
         except OSError as error:

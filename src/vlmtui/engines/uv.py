@@ -38,18 +38,29 @@ _NOT_OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 @contextmanager
 def installation_lock(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Lock a folder against other installations until this process ends. Calls `on_wait` if it is locked. Raises
-    OSError."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    """Create a folder and lock it against other installations until this process ends. Calls `on_wait` if it is locked.
+    Raises OSError."""
+    while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_wait()
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                on_wait()
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if _is_at(handle, folder):  # otherwise, another process removed it meanwhile
+                yield
+                return
+        finally:
+            os.close(handle)
+
+
+def _is_at(handle: int, folder: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), folder.stat())
+    except FileNotFoundError:
+        return False
 
 
 class Uv(NamedTuple):

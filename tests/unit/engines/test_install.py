@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.unit.engines.light import environment, has_uv, install, light_variant, make_wheels
+from tests.unit.engines.light import has_uv, install, light_variant, make_wheels
 from vlmtui.engines.installed import Engines, add_engine, describe_interpreter, find_python, install_engine
 from vlmtui.engines.uv import installation_lock
 from vlmtui.errors import VlmtuiError
-from vlmtui.paths import Paths
+from vlmtui.paths import Paths, private_dir
 
 pytestmark = pytest.mark.process
 
@@ -98,10 +100,10 @@ def test_a_package_that_is_not_the_locked_one_is_refused(root_with_uv: Path) -> 
 def test_a_removed_engine_leaves_nothing(root_with_uv: Path) -> None:
     install(root_with_uv)
     engines = engines_of(root_with_uv)
-    engines.remove(engines.all()[0].name)
+    engines.remove(engines.all()[0].name, print)
     assert list(engines.folder.iterdir()) == []
     with pytest.raises(VlmtuiError, match="Unknown engine"):
-        engines.remove("vllm-9")
+        engines.remove("vllm-9", print)
 
 
 def test_an_engine_without_its_python_is_not_used(root_with_uv: Path) -> None:
@@ -134,12 +136,44 @@ def test_two_installations_at_once_wait_for_each_other(root_with_uv: Path) -> No
     folder.mkdir(parents=True)
     waits: list[int] = []
     with installation_lock(folder, lambda: None):
-        second = subprocess.Popen(
-            ["flock", "--nonblock", "--conflict-exit-code", "9", str(folder), "true"], env=environment(root_with_uv)
-        )
-        assert second.wait(timeout=60) == 9
+        assert is_locked(folder)
     with installation_lock(folder, lambda: waits.append(1)):
         assert waits == []
+
+
+def test_a_removal_and_an_installation_that_wait_for_each_other_say_so_and_lock_one_folder(tmp_path: Path) -> None:
+    engines = engines_of(tmp_path)
+    folder = private_dir(engines.folder) / "vllm-1"
+    waits: list[str] = []
+    other_waits = threading.Event()
+
+    def wait(text: str) -> None:
+        waits.append(text)
+        other_waits.set()
+
+    def remove() -> None:
+        engines.remove("vllm-1", wait)
+
+    def install() -> bool:
+        with installation_lock(folder, other_waits.set):
+            return is_locked(folder)
+
+    with ThreadPoolExecutor(2) as pool:
+        with installation_lock(folder, lambda: None):
+            removal = pool.submit(remove)
+            assert other_waits.wait(60)
+            other_waits.clear()
+            installation = pool.submit(install)
+            assert other_waits.wait(60)
+        removal.result(60)
+        has_locked = installation.result(60)
+    assert waits == ["Waiting for an installation of this engine to finish."]
+    assert has_locked, "and not a folder that is deleted already"
+
+
+def is_locked(folder: Path) -> bool:
+    command = ["flock", "--nonblock", "--conflict-exit-code", "9", str(folder), "true"]
+    return subprocess.run(command, check=False).returncode == 9
 
 
 def test_a_read_only_data_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
