@@ -64,5 +64,5 @@ def test_a_checkpoint_and_a_template_are_replaced(vlmtui: CommandLine, tmp_path:
     template.write_text("A new beginning. " + template.read_text())
     assert vlmtui(*batch).code == 1
     assert vlmtui.json(*batch, "--reload")["changed"] == 1
-    assert [line["prompt"].startswith("A new beginning. ") for line in lines()] == [True]
+    assert [line["prompt"].startswith("A new beginning.") for line in lines()] == [True]
     assert [one["keep_alive_s"] for one in vlmtui.json("ps")] == [None]

@@ -144,6 +144,11 @@ async def test_changed_files_of_the_model_are_told_and_a_key_loads_them(chatting
         assert chat.host.engines[0].was_shut_down
         await chat.say("second")
         assert chat.shown() == "Two."
+        chat.host.engine.changed = ("chat_template.jinja",)
+        chat.app.engines.require_engine()
+        await chat.until(lambda: chat.app.engines.is_to_restart)
+        chat.app.models.choose_by_name("shapes")
+        await chat.until(lambda: len(chat.host.engines) == 3 and chat.app.engines.is_loaded)
 
 
 async def test_a_failure_shows_its_detail_and_the_engine_only_if_it_died(chatting: StartChat) -> None:

@@ -245,7 +245,7 @@ class CommandEngines:
     async def open(self, model: Model) -> Engine:
         if (loaded := self._loaded(model)) is not None:
             return loaded
-        setup = AskSetup(self._setup.application, model, self._setup.keep_alive_given, self._setup.as_json)
+        setup = msgspec.structs.replace(self._setup, model=model)
         engine = await open_loaded(setup, client="ask")
         self._opened.append((setup, engine))
         return engine

@@ -85,10 +85,10 @@ class ModelLoading:
             self._app.start(partial(self._connect, name), "engine-by-name", exclusive=True)
 
     def load(self, model: Model) -> None:
-        """Load a model, or use it if it is loaded. Asks before another model is unloaded."""
+        """Load a model, or use it if it is loaded and up to date. Asks before another model is unloaded."""
         controller = self._app.engines
         is_same = controller.model is not None and controller.model.spec == model.spec
-        if is_same and controller.state is EngineState.READY:
+        if is_same and controller.state is EngineState.READY and not controller.is_to_restart:
             self._app.back_to_chat()
             return
         former = controller.former
