@@ -20,3 +20,6 @@ async def test_chosen_pages_are_attached_in_their_order(chatting: StartChat, tmp
         assert names == ["paper.pdf (page 2)", "paper.pdf (page 3)"]
         await chat.send(f"/attach {tmp_path}/paper.pdf#page=4")
         await chat.until(lambda: "paper.pdf has no page 4: there are 3." in chat.notes)
+        (tmp_path / "cut.pdf").write_bytes((tmp_path / "paper.pdf").read_bytes()[:-9])
+        await chat.send(f"/attach {tmp_path}/cut.pdf")
+        await chat.until(lambda: "cut.pdf: damaged: the end of the document is missing" in chat.notes)

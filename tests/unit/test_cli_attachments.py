@@ -66,6 +66,21 @@ def test_quoted_addresses_of_files_patterns_and_folders(
     assert [item.name for item in stage(paths, ("image", "*s.png"), ("image", "10.png"))] == ["it's.png", "10.png"]
 
 
+def test_damage_and_what_a_viewer_shows_otherwise_are_told(
+    paths: Paths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw(tmp_path / "plain.png")
+    Image.new("RGB", (8, 6)).save(tmp_path / "small.tif", tiffinfo={254: 1})
+    whole = write_tone(tmp_path / "tone.wav").read_bytes()
+    (tmp_path / "tone.wav").write_bytes(whole[:-1000])
+    given: list[tuple[Modality, str]] = [("image", "plain.png"), ("image", "small.tif"), ("audio", "tone.wav")]
+    stage(paths, *((kind, str(tmp_path / name)) for kind, name in given))
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: small.tif: not as in a viewer: a reduced copy of another picture.",
+        "warning: tone.wav: damaged: cut off, 1,000 bytes are missing.",
+    ]
+
+
 def test_a_folder_gives_only_the_requested_kind(paths: Paths, tmp_path: Path) -> None:
     folder = tmp_path / "mixed"
     folder.mkdir()

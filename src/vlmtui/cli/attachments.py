@@ -60,15 +60,21 @@ def add_media(parser: argparse.ArgumentParser) -> None:
 def stage_attachments(
     paths: Paths, given: Sequence[tuple[Modality, str]], *, num_frames: int, many: bool
 ) -> list[Attachment]:
-    """Check, store and return the attachments in order. Raises VlmtuiError with the file and the reason.
+    """Check, store and return the attachments in order; write a warning for those that are damaged or not as in a
+    viewer. Raises VlmtuiError with the file and the reason.
 
     `given`: pairs of `image`, `video` or `audio` and an option's argument. `num_frames`: the number of frames to sample
     from a video. `many`: allow more than 20 files for one argument."""
-    return [
+    from vlmtui.media.notes import warning_of
+
+    attachments = [
         _stage(paths, kind, source, page, dots, VideoSampling(num_frames=num_frames))
         for kind, text in given
         for source, page, dots in _sources(kind, text, many=many)
     ]
+    for warning in filter(None, map(warning_of, attachments)):
+        note(f"warning: {one_line(warning)}")
+    return attachments
 
 
 def turns_with_placed(system: str, question: str, attachments: Sequence[Attachment]) -> list[Turn]:

@@ -22,7 +22,7 @@ from PIL.ExifTags import Base
 from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.content_store import require_intact, store_bytes
-from vlmtui.media.notes import CROPPED, damage, hole, wide_colours, wide_heif_colours
+from vlmtui.media.notes import CROPPED, damage, differs, hole, wide_colours, wide_heif_colours
 from vlmtui.media.pages import page_name, page_note, turn_to
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
 from vlmtui.reading import read_whole, shown_name, source_text
@@ -355,19 +355,19 @@ TURNED = "turned upright by EXIF"
 def untaken(image: Image.Image, data: bytes) -> tuple[str, ...]:
     """Return notes on what the open image's file holds and Pillow does not read, or reads as something else."""
     info, kind = image.info, str(image.format)
-    notes: tuple[str, ...] = ("a reduced copy of another picture in the file",) if _is_reduced(image) else ()
+    notes: tuple[str, ...] = (differs("a reduced copy of another picture"),) if _is_reduced(image) else ()
     if kind in ("HEIF", "AVIF") and "icc_profile" not in info:
         notes += wide_heif_colours(data)
     if kind == "AVIF" and b"clap" in data[: data.find(b"mdat")]:
         notes += (CROPPED,)
     if kind in ("JPEG", "MPO", "HEIF", "AVIF") and any(name in data[:_HEAD_OF_GAIN_MAPS] for name in _GAIN_MAPS):
-        notes += ("without its HDR gain map",)
+        notes += (differs("without its HDR gain map"),)
     if kind == "PNG":
         at = data.find(b"cICP", 0, data.find(b"IDAT"))
         if at > 0:
             notes += wide_colours(data[at + 4], data[at + 5])
         elif not {"icc_profile", "srgb"} & info.keys() and abs(info.get("gamma", _SRGB_GAMMA) - _SRGB_GAMMA) > 0.03:
-            notes += (f"its gamma of {info['gamma']:g} not applied",)
+            notes += (differs(f"its gamma of {info['gamma']:g} not applied"),)
     if kind in ("JPEG", "MPO"):
         start = _first_scan(data)
         if not _may_code_zeros(data[:start]):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection
 from typing import BinaryIO
 
+from vlmtui.domain.conversation import Attachment
 from vlmtui.media.describe import clock
 from vlmtui.text import counted
 
@@ -17,12 +18,27 @@ _HDR = {16: "PQ", 18: "HLG"}
 _NCLX = b"colrnclx"
 
 
+_DAMAGED, _DIFFERS = "damaged: ", "not as in a viewer: "
+
+
 def damage(what: str) -> str:
     """Return the note for a part of a file that could not be read."""
-    return f"damaged: {what}"
+    return _DAMAGED + what
 
 
-CROPPED = "its crop (clean aperture) not applied"
+def differs(what: str) -> str:
+    """Return the note for what a viewer or player may show otherwise."""
+    return _DIFFERS + what
+
+
+def warning_of(attachment: Attachment) -> str:
+    """Return a sentence with the notes that a user should know before asking, or "": the attachment is damaged, or a
+    viewer shows it otherwise. The name in it is hostile text."""
+    told = [note for note in attachment.notes if note.startswith((_DAMAGED, _DIFFERS))]
+    return f"{attachment.name}: {'; '.join(told)}." if told else ""
+
+
+CROPPED = differs("its crop (clean aperture) not applied")
 
 
 def lost(times_s: Collection[float], noun: str, *, are_all: bool) -> tuple[str, ...]:
@@ -85,7 +101,7 @@ def wide_colours(primaries: int, transfer: int) -> tuple[str, ...]:
     H.273, which PNG, HEIF, AVIF and videos share."""
     names = [f"HDR ({_HDR[transfer]})"] if transfer in _HDR else []
     names += [_PRIMARIES[primaries]] if primaries in _PRIMARIES else []
-    return (f"{' and '.join(names)} colours taken as sRGB: a viewer shows them otherwise",) if names else ()
+    return (differs(f"{' and '.join(names)} colours taken as sRGB"),) if names else ()
 
 
 def wide_heif_colours(data: bytes) -> tuple[str, ...]:

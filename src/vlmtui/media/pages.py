@@ -18,6 +18,7 @@ from PIL import Image
 from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.content_store import store_bytes
+from vlmtui.media.notes import damage, differs
 from vlmtui.media.pdf_renderer import Refusal
 from vlmtui.processes import python_command, safe_environment
 from vlmtui.reading import file_name, is_file, read_whole, shown_name, source_text
@@ -167,8 +168,9 @@ class _Facts(msgspec.Struct, frozen=True):
     wide: float
     high: float
     dpi: float
-    notes: tuple[str, ...]
+    differs: tuple[str, ...]
     """What a viewer may draw and the renderer does not; with names from the document, which are hostile text."""
+    damaged: tuple[str, ...]
 
 
 def stage_page(path: Path, store: Path, *, page: int = 1, dots: int | None = None) -> Attachment:
@@ -196,7 +198,8 @@ def stage_page(path: Path, store: Path, *, page: int = 1, dots: int | None = Non
         notes=(
             page_note("PDF", page, facts.pages),
             f"drawn at {facts.dpi:.0f} dots per inch ({inches})",
-            *map(one_line, facts.notes),
+            *map(differs, map(one_line, facts.differs)),
+            *map(damage, map(one_line, facts.damaged)),
         ),
         source=source_text(path),
         page=page,

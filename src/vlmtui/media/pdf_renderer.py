@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
+from collections.abc import Sequence
 from enum import IntEnum
 from itertools import islice
 from typing import Any
@@ -51,7 +52,7 @@ def main(arguments: list[str]) -> int:
         return Refusal.ENCRYPTED if "password" in str(error).lower() else Refusal.BROKEN
     pages = len(document)
     if not 1 <= page <= pages:
-        _write_facts(pages, 0.0, 0.0, 0.0, [])
+        _write_facts(pages, 0.0, 0.0, 0.0)
         return Refusal.NO_PAGE
     try:
         drawn = document[page - 1]
@@ -64,9 +65,10 @@ def main(arguments: list[str]) -> int:
         image = bitmap.to_pil().convert("RGB")
     except (pypdfium2.PdfiumError, ValueError, ctypes.ArgumentError, Image.DecompressionBombError):
         return Refusal.BROKEN
-    is_cut = b"%%EOF" not in data[-_END_BYTES:]
-    cut = ["damaged: the end of the document is missing, and perhaps parts of the page"] if is_cut else []
-    _write_facts(pages, wide, high, scale * 72, [*cut, *_notes(document, drawn)])
+    differs, damaged = _told(document, drawn)
+    if b"%%EOF" not in data[-_END_BYTES:]:
+        damaged.append("the end of the document is missing, and perhaps parts of the page")
+    _write_facts(pages, wide, high, scale * 72, differs, damaged)
     image.save(sys.stdout.buffer, "PNG", compress_level=1)
     return 0
 
@@ -85,13 +87,13 @@ def _draw_forms(document: Any, page: Any, bitmap: Any) -> None:
         raw.FPDFDOC_ExitFormFillEnvironment(form)
 
 
-def _notes(document: Any, page: Any) -> list[str]:
-    """Return what a viewer may draw and PDFium does not, for a page that has been drawn."""
+def _told(document: Any, page: Any) -> tuple[list[str], list[str]]:
+    """Return what a viewer may draw otherwise, and what is damaged, for a page that has been drawn."""
     from pypdfium2 import raw
 
-    notes = []
+    notes, damaged = [], []
     if raw.FPDF_GetFormType(document) in (raw.FORMTYPE_XFA_FULL, raw.FORMTYPE_XFA_FOREGROUND):
-        notes.append("an XFA form: only its plain PDF part is drawn")
+        notes.append("an XFA form, of which only the plain PDF part is drawn")
     notes += _annotation_notes(page)
     fonts, images = set(), 0
     for part in islice(page.get_objects(filter=(raw.FPDF_PAGEOBJ_TEXT, raw.FPDF_PAGEOBJ_IMAGE)), _OBJECTS_MAX):
@@ -104,13 +106,13 @@ def _notes(document: Any, page: Any) -> list[str]:
             if font and not raw.FPDFFont_GetIsEmbedded(font) and raw.FPDFFont_GetBaseFontName(font, name, len(name)):
                 fonts.add(name.value.decode("utf-8", "replace"))
     if images:
-        notes.append(f"damaged: {images} image{'s' * (images > 1)} of the page can't be decoded")
+        damaged.append(f"{images} image{'s' * (images > 1)} of the page can't be decoded")
     missing = sorted(name for name in fonts if name and not name.startswith(_USUAL_FONTS))
     if missing:
         more = f" and {len(missing) - _FONTS_NAMED} more" * (len(missing) > _FONTS_NAMED)
         named = ", ".join(missing[:_FONTS_NAMED]) + more
-        notes.append(f"fonts not in the document: {named}; their text is drawn with others or missing")
-    return notes
+        notes.append(f"text in fonts that the document lacks is drawn with others or missing: {named}")
+    return notes, damaged
 
 
 def _annotation_notes(page: Any) -> list[str]:
@@ -134,9 +136,11 @@ def _annotation_notes(page: Any) -> list[str]:
     return notes
 
 
-def _write_facts(pages: int, wide: float, high: float, dpi: float, notes: list[str]) -> None:
-    line = json.dumps({"pages": pages, "wide": wide, "high": high, "dpi": dpi, "notes": notes})
-    sys.stdout.buffer.write(line.encode() + b"\n")
+def _write_facts(
+    pages: int, wide: float, high: float, dpi: float, differs: Sequence[str] = (), damaged: Sequence[str] = ()
+) -> None:
+    facts = {"pages": pages, "wide": wide, "high": high, "dpi": dpi, "differs": differs, "damaged": damaged}
+    sys.stdout.buffer.write(json.dumps(facts).encode() + b"\n")
 
 
 def _set_limits() -> None:

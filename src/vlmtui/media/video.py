@@ -22,7 +22,17 @@ from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media import images
 from vlmtui.media.content_store import store_copy
-from vlmtui.media.notes import CROPPED, damage, ends_early, lost, missing_bytes, wide_colours, zero_tail, zeros_at_end
+from vlmtui.media.notes import (
+    CROPPED,
+    damage,
+    differs,
+    ends_early,
+    lost,
+    missing_bytes,
+    wide_colours,
+    zero_tail,
+    zeros_at_end,
+)
 from vlmtui.media.pages import most_parts
 from vlmtui.media.sampling import VideoFacts, target_times
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
@@ -409,14 +419,14 @@ class ContainerVideo:
         if any(crop != (frame.width, frame.height) for crop in self._checked.crops):
             notes += (CROPPED,)
         if frame.interlaced_frame:
-            notes += ("interlaced: each frame shows two moments",)
+            notes += (differs("interlaced, each frame shows two moments"),)
         if any(component.is_alpha for component in frame.format.components):
             notes += ("transparency over white",)
         elif self._stream.metadata.get("alpha_mode") == "1":
-            notes += ("its transparency not applied",)
+            notes += (differs("its transparency not applied"),)
         shown = av.stream.Disposition.default | av.stream.Disposition.forced
         if any(stream.disposition & shown for stream in self._container.streams.subtitles):
-            notes += ("its subtitles not drawn",)
+            notes += (differs("its subtitles not drawn"),)
         return notes
 
     def _display_size(self, frame: av.VideoFrame) -> tuple[int, int, tuple[str, ...]]:
@@ -622,7 +632,7 @@ def _display_turn(frame: av.VideoFrame) -> tuple[_Turn, tuple[str, ...]]:
     elif max(abs(a), abs(d)) <= _NEARLY * across:
         turn = _Turn(True, c < 0, b < 0)
     else:
-        return _Turn(), (f"its display matrix ({a:.3g} {b:.3g} {c:.3g} {d:.3g}) not applied",)
+        return _Turn(), (differs(f"its display matrix ({a:.3g} {b:.3g} {c:.3g} {d:.3g}) not applied"),)
     if a * d - b * c < 0:
         return turn, ("mirrored by its display matrix",)
     return turn, (("turned upright by its rotation mark",) if turn != _Turn() else ())

@@ -15,6 +15,7 @@ from vlmtui.engine.machine import Machine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
 from vlmtui.media.describe import attachment_facts
 from vlmtui.media.gather import ASK_ABOVE, gather
+from vlmtui.media.notes import warning_of
 from vlmtui.media.stage import stage_source
 from vlmtui.plain.terminal import LineTerminal, TerminalGone
 from vlmtui.registry.match import Model, resolve
@@ -446,6 +447,8 @@ class Repl:
         token = token_text(number, attachment)
         draft.text += token
         self.tell(f"{token} {one_line(attachment.name)}, {attachment_facts(attachment)}")
+        if warning := warning_of(attachment):
+            self.tell(one_line(warning))
         self._draft_changed()
 
     async def _detach(self, argument: str) -> None:

@@ -341,7 +341,7 @@ LAYER = "/OCProperties << /OCGs [8 0 R] /D << /{} [8 0 R] >> >>"
 LEFT = "1 0 0 rg 0 0 100 100 re f"
 PAINT = "100 0 0 100 0 0 cm /I Do"
 PIXELS = "/Type /XObject /Subtype /Image /Width 10 /Height 10 /BitsPerComponent 8 /ColorSpace /DeviceRGB"
-SUBSTITUTED = "fonts not in the document: Unknown; their text"
+SUBSTITUTED = "text in fonts that the document lacks is drawn with others or missing: Unknown"
 
 
 class Page(NamedTuple):

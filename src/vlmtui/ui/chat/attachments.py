@@ -18,6 +18,7 @@ from vlmtui.domain.conversation import Attachment, Modality
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.media.folder import FolderView
 from vlmtui.media.gather import ASK_ABOVE, gather
+from vlmtui.media.notes import warning_of
 from vlmtui.media.pages import SOUND_OF
 from vlmtui.media.stage import restage
 from vlmtui.paths import private_dir
@@ -239,8 +240,11 @@ class MessageAttachments(ChatPart):
     """Views, changes and removes attachments."""
 
     def tell_taken(self, attachment: Attachment) -> None:
-        """Notify the user which page or frame was attached, if the file has several."""
+        """Notify the user which page or frame was attached, if the file has several, and of what is damaged or not as
+        in a viewer."""
         name = one_line(attachment.name)
+        if warning := warning_of(attachment):
+            self._app.tell(one_line(warning), seconds=15, severity="warning")
         if attachment.pages > 1:
             text = f"{name} has {attachment.pages} pages: page {attachment.page} is attached. /page attaches another."
             self._app.tell(text)
