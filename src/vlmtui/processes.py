@@ -47,6 +47,24 @@ def bound_command(command: Sequence[str]) -> list[str]:
     return isolated_command(sys.executable, "-c", _BOUND, str(os.getpid()), *command)
 
 
+def limit_process(*, memory_bytes: int, cpu_s: int, file_bytes: int | None = None) -> None:
+    """Limit what this process may allocate, the processor time it may use from now on (then SIGXCPU ends it), and the
+    size of files that it writes. It leaves no core file."""
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    limits = {
+        resource.RLIMIT_DATA: memory_bytes,
+        resource.RLIMIT_CPU: int(used.ru_utime + used.ru_stime) + 1 + cpu_s,
+        resource.RLIMIT_FSIZE: file_bytes,
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, most in limits.items():
+        hard = resource.getrlimit(kind)[1]
+        if most is not None:
+            resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
 def search_path(environment: Mapping[str, str]) -> list[str]:
     """Return the absolute folders in PYTHONPATH. A relative entry counts only if this process imports vlmtui from
     it."""

@@ -6,8 +6,10 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -19,10 +21,10 @@ from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.content_store import store_bytes
 from vlmtui.media.notes import damage, differs
-from vlmtui.media.pdf_renderer import Refusal
+from vlmtui.media.pdf_renderer import CPU_S, MEMORY_BYTES, Refusal
 from vlmtui.processes import python_command, safe_environment
 from vlmtui.reading import file_name, is_file, read_whole, shown_name, source_text
-from vlmtui.text import one_line
+from vlmtui.text import human_bytes, one_line
 
 _MOVING = frozenset({"GIF", "WEBP", "PNG", "AVIF"})
 """Pillow's formats whose parts are frames; in all others they are pages."""
@@ -159,6 +161,9 @@ LONGEST = 2000.0
 LONGEST_CHOSEN = 6000.0
 _SECONDS = 120.0
 _POINTS = 72
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE)
+_DRAWN_AT_ONCE = threading.BoundedSemaphore(4)
+"""Each page may take the renderer's whole limit of memory."""
 
 
 class _Facts(msgspec.Struct, frozen=True):
@@ -227,9 +232,15 @@ def _rendered(data: bytes, path: Path, page: int, dots: int | None = None) -> tu
     environment = safe_environment(os.environ)
     name = shown_name(path)
     try:
-        done = subprocess.run(command, input=data, capture_output=True, timeout=_SECONDS, check=False, env=environment)
+        with _DRAWN_AT_ONCE:
+            done = subprocess.run(
+                command, input=data, capture_output=True, timeout=_SECONDS, check=False, env=environment
+            )
     except subprocess.TimeoutExpired as error:
         raise bad_input(f"{name} takes longer than {_SECONDS:.0f} seconds a page.") from error
+    if done.returncode == Refusal.TOO_COSTLY or (done.returncode < 0 and -done.returncode not in _CRASHES):
+        limits = f"the limits are {human_bytes(MEMORY_BYTES)} and {CPU_S} seconds of processor time a page"
+        raise bad_input(f"{name} takes too much memory or time to draw: {limits}.", detail=_ending(done))
     line, _, png = done.stdout.partition(b"\n")
     if done.returncode == Refusal.ENCRYPTED:
         raise bad_input(f"{name} is encrypted.", hint="Save a copy without its password first.")
@@ -245,5 +256,9 @@ def _rendered(data: bytes, path: Path, page: int, dots: int | None = None) -> tu
 
 
 def _broken(name: str, done: subprocess.CompletedProcess[bytes]) -> VlmtuiError:
+    return bad_input(f"{name} is a damaged PDF document.", detail=_ending(done))
+
+
+def _ending(done: subprocess.CompletedProcess[bytes]) -> str:
     last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-    return bad_input(f"{name} is a damaged PDF document.", detail=f"exit {done.returncode} {''.join(last)}".strip())
+    return f"exit {done.returncode} {''.join(last)}".strip()

@@ -15,8 +15,11 @@ from enum import IntEnum
 from itertools import islice
 from typing import Any
 
-MEMORY_BYTES = 6_000_000_000
-CPU_S = 60
+from vlmtui.processes import limit_process
+
+MEMORY_BYTES = 1_000_000_000
+"""Maximum memory for one page, besides the document's own bytes."""
+CPU_S = 30
 """Maximum processor time for one page, in seconds."""
 
 _END_BYTES = 4096
@@ -35,19 +38,20 @@ class Refusal(IntEnum):
     ENCRYPTED = 10
     BROKEN = 11
     NO_PAGE = 12
+    TOO_COSTLY = 13
 
 
 def main(arguments: list[str]) -> int:
     """Draw the page. `PAGE` counts from 1. `DPI` may be lowered so that the
     longer side has at most `LONGEST` pixels."""
-    _set_limits()
+    content = sys.stdin.buffer.read()
+    limit_process(memory_bytes=MEMORY_BYTES + len(content), cpu_s=CPU_S)
     import pypdfium2  # type: ignore[import-untyped]
     from PIL import Image
 
     page, dpi, longest = int(arguments[0]), float(arguments[1]), float(arguments[2])
-    data = sys.stdin.buffer.read()
     try:
-        document = pypdfium2.PdfDocument(data)
+        document = pypdfium2.PdfDocument(content)
     except pypdfium2.PdfiumError as error:
         return Refusal.ENCRYPTED if "password" in str(error).lower() else Refusal.BROKEN
     pages = len(document)
@@ -65,8 +69,10 @@ def main(arguments: list[str]) -> int:
         image = bitmap.to_pil().convert("RGB")
     except (pypdfium2.PdfiumError, ValueError, ctypes.ArgumentError, Image.DecompressionBombError):
         return Refusal.BROKEN
+    except MemoryError:
+        return Refusal.TOO_COSTLY
     differs, damaged = _told(document, drawn)
-    if b"%%EOF" not in data[-_END_BYTES:]:
+    if b"%%EOF" not in content[-_END_BYTES:]:
         damaged.append("the end of the document is missing, and perhaps parts of the page")
     _write_facts(pages, wide, high, scale * 72, differs, damaged)
     image.save(sys.stdout.buffer, "PNG", compress_level=1)
@@ -141,14 +147,6 @@ def _write_facts(
 ) -> None:
     facts = {"pages": pages, "wide": wide, "high": high, "dpi": dpi, "differs": differs, "damaged": damaged}
     sys.stdout.buffer.write(json.dumps(facts).encode() + b"\n")
-
-
-def _set_limits() -> None:
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 if __name__ == "__main__":

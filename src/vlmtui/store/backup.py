@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import IO, BinaryIO, NamedTuple, cast
 
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import new_file, not_written
@@ -30,6 +30,7 @@ from vlmtui.store.opening import (
     replace_database,
 )
 from vlmtui.store.tables import copy_rows
+from vlmtui.text import human_bytes
 
 KEPT = 3
 """Number of daily backups to keep."""
@@ -39,6 +40,8 @@ _BUSY_S = 5.0
 _MARK_IMPORTED = "UPDATE turns SET recipe = json_set(recipe, '$.imported', json('true')) WHERE recipe IS NOT NULL"
 _BYTES_MAX = 1 << 44
 """Maximum size of a backup, in bytes: a large disk."""
+_HEADERS_MAX = 64_000
+"""Maximum bytes of a member's headers, which tarfile reads at once; each of vlmtui's has up to 3 kB."""
 
 
 class RestoreResult(NamedTuple):
@@ -184,35 +187,70 @@ def _extract(source: Path, fresh: Path, media: Path) -> tuple[int, list[str]]:
     return 0, []
 
 
+class _BoundedFile:
+    """The file of an archive, for tarfile: of `left` more bytes."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.left = 0
+        self.seek = file.seek
+        self.tell = file.tell
+
+    def read(self, size: int) -> bytes:
+        """Read `size` bytes. Raises TarError if that is more than `left`."""
+        if not 0 <= size <= self.left:
+            raise tarfile.ReadError(f"a header of more than {human_bytes(_HEADERS_MAX)}")
+        self.left -= size
+        return self._file.read(size)
+
+
+def _members(archive: tarfile.TarFile, file: _BoundedFile) -> Iterator[tuple[str, IO[bytes]]]:
+    """Yield the name and content of each regular file in an archive. Raises TarError, also for a damaged header or a
+    missing end, which tarfile takes for the end of the archive.
+
+    TarFile remembers each member that it reads, and there may be millions: this reads them itself.
+    """
+    member, begin = archive.next(), 0
+    while member is not None:
+        if archive.offset <= begin:
+            raise tarfile.ReadError("a member has a negative size")
+        # A sparse member may be larger than any disk.
+        if member.isreg() and not member.issparse() and (content := archive.extractfile(member)) is not None:
+            file.left = member.size
+            yield member.name, content
+        begin, file.left = archive.offset, _HEADERS_MAX
+        file.seek(begin)
+        block = file.read(tarfile.BLOCKSIZE)
+        if not any(block):
+            if not block:
+                raise tarfile.ReadError("the archive does not end where it should")
+            return
+        file.seek(begin)
+        member = tarfile.TarInfo.fromtarfile(archive)
+
+
 def _extract_archive(whole_file: BinaryIO, source: Path, fresh: Path, media: Path) -> tuple[int, list[str]]:
     count = 0
     left_out: list[str] = []
+    bounded = _BoundedFile(whole_file)
     try:
-        with tarfile.open(fileobj=whole_file, mode="r:") as archive:
-            for member in archive:
-                # A sparse member may be larger than any disk.
-                is_plain = member.isreg() and not member.issparse()
-                content = archive.extractfile(member) if is_plain else None
-                if content is None:
-                    continue
-                if member.name == FILE:
+        bounded.left = _HEADERS_MAX
+        with tarfile.open(fileobj=cast(BinaryIO, bounded), mode="r:") as archive:
+            for name, content in _members(archive, bounded):
+                if name == FILE:
                     with fresh.open("wb") as file:
                         shutil.copyfileobj(content, file)
-                elif match := _MEDIA_MEMBER.fullmatch(member.name):
+                elif match := _MEDIA_MEMBER.fullmatch(name):
                     with tempfile.TemporaryFile(dir=fresh.parent) as whole:
                         shutil.copyfileobj(content, whole)
-                        stored = store_medium(whole, media, name=member.name)
+                        stored = store_medium(whole, media, name=name)
                     if stored is None:
-                        left_out.append(Path(member.name).name)
+                        left_out.append(Path(name).name)
                         continue
                     if stored.sha256 != match[1]:
-                        raise _damaged(source, f"{member.name} does not match its name")
+                        raise _damaged(source, f"{name} does not match its name")
                     count += 1
-            # A damaged header, like the end of a file that is cut off, looks to tarfile like the end of the archive.
-            whole_file.seek(archive.offset)
-            if not (end := whole_file.read(tarfile.BLOCKSIZE)) or any(end):
-                raise _damaged(source, "the archive does not end where it should")
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError, OverflowError) as error:
         raise _damaged(source, str(error)) from error
     if not fresh.exists():
         raise bad_input(f"{shown_name(source)} is not a backup of vlmtui: it has no {FILE}.")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.batches import Bench
-from vlmtui.errors import ErrorKind
+from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.session.batch.items import Expectation
 from vlmtui.session.batch.results import batch_page, write_csv
 
@@ -57,10 +57,43 @@ def test_the_page_has_counts_and_failures(bench: Bench) -> None:
         (Expectation(json_schema={"required": ["a"]}), '{"b": 1}', False),
         (Expectation(json_schema={"required": ["a"]}), "no json", False),
         (Expectation(json_schema={}), "[" * 10_000, False),
-        (Expectation(json_schema={"$ref": "#"}), "1", False),
-        (Expectation(json_schema={"$ref": "https://example.org/a"}), "1", False),
-        (Expectation(json_schema={"$dynamicRef": "#x"}), "1", False),
+        (Expectation(json_schema={"patternProperties": {"^a": {"type": "string"}}}), '{"ab": 1}', False),
     ],
 )
 def test_expectations_are_checked(expect: Expectation, answer: str, is_right: bool) -> None:
     assert expect.holds(answer) is is_right
+
+
+DEEPER: dict[str, object] = {"properties": {"a": {"$ref": "#"}}}
+"""Each reference leads deeper into the value."""
+
+
+@pytest.mark.parametrize(
+    ("expect", "said"),
+    [
+        (Expectation(regex="("), "regular expression that can't be checked"),
+        (Expectation(regex="(" * 9000 + ")" * 9000), "nested too deeply"),
+        (Expectation(regex="a{99999999999}"), "too large"),
+        (Expectation(json_schema={"$ref": "#"}), "refers to itself without end"),
+        (Expectation(json_schema={"anyOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"not": {"$ref": "#"}}}}), "itself"),
+        (Expectation(json_schema={"properties": {"a": {"$ref": "#/typo"}}}), "$ref leads nowhere: #/typo"),
+        (Expectation(json_schema={"items": {"$ref": "https://example.org/a"}}), "leads nowhere: https://example.org/a"),
+        (Expectation(json_schema={"$dynamicRef": "#x"}), "$dynamicRef leads nowhere: #x"),
+        (Expectation(json_schema={"properties": {"a": {"pattern": "("}}}), "is not a 'regex'"),
+        (Expectation(json_schema={"$schema": 5}), "The check failed."),
+        (Expectation(json_schema=DEEPER), ""),
+        (Expectation(json_schema={"properties": {"$ref": {"type": "string"}}}), ""),
+    ],
+)
+def test_expectations_that_cannot_be_checked_are_known_before_an_answer(expect: Expectation, said: str) -> None:
+    if not said:
+        expect.require_valid()
+        return
+    with pytest.raises(VlmtuiError) as caught:
+        expect.require_valid()
+    assert said in f"{caught.value.message} {caught.value.detail}"
+
+
+def test_a_fence_of_a_hundred_thousand_line_breaks_takes_no_time() -> None:
+    """A regular expression took minutes."""
+    assert not Expectation(json_schema={}).holds("```" + "\n" * 100_000)

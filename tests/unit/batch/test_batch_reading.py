@@ -99,7 +99,7 @@ def test_an_item_sets_variables_of_the_chat_template() -> None:
         ({"id": "a", "prompt": "x", "images": [None]}, "Expected `str`, got `null` - at `$.images[0]`"),
         ({"id": "a", "prompt": "x", "images": ["data:image/png,raw"]}, "it is not base64"),
         ({"id": "a", "prompt": "x", "expect": {"regexp": "x"}}, "unknown field `regexp`"),
-        ({"id": "a", "prompt": "x", "expect": {"regex": "("}}, "invalid regular expression"),
+        ({"id": "a", "prompt": "x", "expect": {"regex": "("}}, "regular expression that can't be checked"),
         ({"id": "a", "prompt": "x", "expect": {"json_schema": {"type": 1}}}, "JSON Schema that can't be checked"),
         ({"id": "a", "messages": []}, "at least one message"),
         ({"id": "a", "messages": [{"role": "tool", "content": "x"}]}, "Invalid enum value 'tool' - at `$.messages[0].role`"),

@@ -344,6 +344,22 @@ async def test_a_line_may_have_more_fields(bench: Bench) -> None:
     assert tally.answered == 1
 
 
+async def test_an_expectation_that_cannot_be_checked_fails_its_item_alone(bench: Bench) -> None:
+    bench.write(
+        {"id": "endless", "prompt": "a" * 60, "expect": {"regex": "(a|aa)+b"}},
+        {"id": "itself", "prompt": "itself", "expect": {"json_schema": {"$ref": "#"}}},
+        {"id": "good", "prompt": "good", "expect": {"regex": "good"}},
+    )
+    tally = await bench.run()
+    assert (tally.answered, tally.failed, "itself" in bench.asked) == (1, 2, False)
+    found = {str(line["id"]): (line["correct"], line["error"]) for line in bench.lines() if line["id"] != "itself"}
+    assert found["good"] == (True, None)
+    assert "Line 1: expect has a regular expression that can't be checked." in str(found["endless"])
+    assert len(bench.lines()) == 3 and "said: aaa" in str(bench.answers()["endless"])
+    again = await bench.run()
+    assert (again.answered, again.answered_before, again.failed_before) == (0, 1, 1), "nothing is asked again"
+
+
 async def test_an_unexpected_exception_ends_the_batch(bench: Bench) -> None:
     def trouble(question: str) -> ErrorKind | None:
         raise ZeroDivisionError(question)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -32,13 +34,34 @@ def empty_pages(count: int, *, points: tuple[int, int] = (200, 100)) -> bytes:
         f"<< /Type /Pages /Count {count} /Kids [{kids}] >>",
         f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 {points[0]} {points[1]}] >>",
     ]
+    return document(bodies)
+
+
+def document(bodies: Sequence[str]) -> bytes:
+    """A document of these objects, the first of which is its catalog."""
     text, offsets = "%PDF-1.4\n", []
     for number, body in enumerate(bodies, 1):
         offsets.append(len(text))
         text += f"{number} 0 obj\n{body}\nendobj\n"
     table = "".join(f"{at:010} 00000 n \n" for at in offsets)
-    tail = f"trailer\n<< /Size 4 /Root 1 0 R >>\nstartxref\n{len(text)}\n%%EOF\n"
-    return f"{text}xref\n0 4\n0000000000 65535 f \n{table}{tail}".encode()
+    size = len(bodies) + 1
+    tail = f"trailer\n<< /Size {size} /Root 1 0 R >>\nstartxref\n{len(text)}\n%%EOF\n"
+    return f"{text}xref\n0 {size}\n0000000000 65535 f \n{table}{tail}".encode()
+
+
+def forms_that_draw_each_other(depth: int) -> bytes:
+    """A page that draws a form ten times, which draws another ten times, and so on."""
+
+    def form(number: int, content: str) -> str:
+        kind = f"/Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << /XObject << /F {number} 0 R >> >>"
+        return f"<< {kind} /Length {len(content)} >>\nstream\n{content}\nendstream"
+
+    page = (
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R /Resources << /XObject << /F 4 0 R >> >> >>"
+    )
+    forms = [form(number + 1, "/F Do " * 10) for number in range(4, 4 + depth)]
+    pages = ["<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Count 1 /Kids [3 0 R] >>"]
+    return document([*pages, page, *forms, form(1, "0 0 9 9 re f")])
 
 
 def test_pages_are_images_of_their_own(paper: Path, tmp_path: Path) -> None:
@@ -121,3 +144,13 @@ def test_encrypted_documents_are_reported_by_name(tmp_path: Path) -> None:
     (tmp_path / "secret.pdf").write_bytes(text)
     with pytest.raises(VlmtuiError, match=r"secret.pdf is encrypted"):
         stage(tmp_path / "secret.pdf", tmp_path / "media")
+
+
+def test_a_small_document_that_draws_without_end_is_refused(tmp_path: Path) -> None:
+    """Drawing it took 22 seconds and 6 GB."""
+    path = tmp_path / "laughs.pdf"
+    path.write_bytes(forms_that_draw_each_other(12))
+    assert path.stat().st_size < 5_000
+    with pytest.raises(VlmtuiError, match=r"laughs.pdf takes too much memory or time to draw: the limits are 1.0 GB"):
+        stage(path, tmp_path / "media")
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 1_500_000

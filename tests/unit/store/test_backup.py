@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import os
+import resource
 import sqlite3
 import tarfile
 from contextlib import closing
@@ -169,6 +170,44 @@ def test_leftovers_of_a_killed_backup_go_after_a_day(data: Path) -> None:
 def test_an_endless_file_is_no_backup(data: Path) -> None:
     with pytest.raises(VlmtuiError, match="device"):
         restore_archive(Path("/dev/zero"), data, data / "media")
+    assert titles(data) == ["kept"]
+
+
+def _header(kind: bytes, size: int, content: bytes = b"") -> bytes:
+    """A member of a tar archive, with padding."""
+    member = tarfile.TarInfo("member")
+    member.type, member.size = kind, size
+    return member.tobuf() + content + bytes(-len(content) % tarfile.BLOCKSIZE)
+
+
+def _pax(*records: str) -> bytes:
+    """A member of size 0 with these pax records."""
+    content = "".join(f"{len(record) + 5:03} {record}\n" for record in records).encode()
+    return _header(tarfile.XHDTYPE, len(content), content) + _header(tarfile.REGTYPE, 0)
+
+
+HEADERS = {
+    "a header of 6 GB": _header(tarfile.XHDTYPE, 6_000_000_000),
+    "a name of 6 GB": _header(tarfile.GNUTYPE_LONGNAME, 6_000_000_000),
+    "3,000 headers of one member": _header(tarfile.XHDTYPE, 8, b"007 a=b\n") * 3000 + _header(tarfile.REGTYPE, 0),
+    "3,000 names of one member": _header(tarfile.GNUTYPE_LONGNAME, 8, b"1234567\0") * 3000
+    + _header(tarfile.REGTYPE, 0),
+    "a negative size": _pax("size=-1536"),
+    "an endless size": _pax(f"size={'9' * 900}"),
+    "a wrong map": _pax("GNU.sparse.map=x,y", "GNU.sparse.size=5"),
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_headers_that_cost_or_lie_are_refused(name: str, data: Path, tmp_path: Path) -> None:
+    """The file needs no room on the disk, and may be a few bytes in another archive."""
+    archive = tmp_path / "backup.tar"
+    archive.write_bytes(HEADERS[name] + bytes(1024))
+    os.truncate(archive, max(archive.stat().st_size, 6_000_002_048 if "GB" in name else 0))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(VlmtuiError, match="nothing was changed"):
+        restore_archive(archive, data, data / "media")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
     assert titles(data) == ["kept"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
@@ -19,11 +18,12 @@ from vlmtui.domain.template import EFFORT, TEMPLATE
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.paths import is_url, looks_like_media
 from vlmtui.reading import decode_json, is_file, is_folder, unreadable
-from vlmtui.session.structured import check_json
+from vlmtui.session.structured import Kind, check_answer
 from vlmtui.text import human_bytes, one_line, quoted
 
 LINE_MAX = 200_000_000
 """Most bytes of a line, which may contain images as base64."""
+_KINDS = {"regex": "regular expression", "schema": "JSON Schema"}
 _CHUNK = 1 << 20
 _ID_MAX = 512
 _SHOWN_MAX = 200
@@ -71,30 +71,33 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """A JSON Schema that the answer, read as JSON, satisfies."""
 
     def require_valid(self) -> None:
-        """Raise VlmtuiError for an invalid regular expression or JSON Schema."""
-        if self.regex is not None:
-            try:
-                re.compile(self.regex)
-            except (re.error, OverflowError, RecursionError) as error:
-                raise bad_input("expect has an invalid regular expression.", detail=str(error)) from error
-        if self.json_schema is not None:
-            checked = check_json("null", self.json_schema)
-            if checked.fits is None:
-                raise bad_input("expect has a JSON Schema that can't be checked.", detail=checked.message)
+        """Raise VlmtuiError for a regular expression or a JSON Schema that can't be used."""
+        self._holds(None)
 
     def holds(self, answer: str) -> bool:
-        """Return True if an answer meets the conditions. A schema's regular expressions are not checked."""
+        """Return True if an answer meets the conditions. Raises VlmtuiError if checking takes too long."""
         said = answer.strip()
         if self.exact is not None and said != self.exact.strip():
             return False
         if self.contains is not None and self.contains not in answer:
             return False
-        if self.regex is not None and re.search(self.regex, answer) is None:
-            return False
-        if self.json_schema is None:
-            return True
-        fenced = re.fullmatch(r"```(?:json)?\s*\n(.*)\n```", said, re.DOTALL)
-        return check_json(fenced[1] if fenced else said, self.json_schema).fits is True
+        return self._holds(answer)
+
+    def _holds(self, answer: str | None) -> bool:
+        """Check the regular expression and the schema; without an answer, whether they can be used."""
+        conditions: tuple[tuple[Kind, object, str | None], ...] = (
+            ("regex", self.regex, answer),
+            ("schema", self.json_schema, None if answer is None else _without_fence(answer)),
+        )
+        for kind, wanted, said in conditions:
+            if wanted is None:
+                continue
+            checked = check_answer(kind, wanted, said)
+            if checked.fits is None:
+                raise bad_input(f"expect has a {_KINDS[kind]} that can't be checked.", detail=checked.message)
+            if not checked.fits:
+                return False
+        return True
 
     @property
     def text(self) -> str:
@@ -102,6 +105,16 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         if self.exact and self == Expectation(exact=self.exact):
             return self.exact
         return msgspec.json.encode(self).decode()
+
+
+def _without_fence(answer: str) -> str:
+    """Return the content of an answer that is one fenced code block, without or with `json` as its language; else the
+    answer."""
+    said = answer.strip()
+    if not (said.startswith("```") and said.endswith("\n```")):
+        return said
+    language, line_break, content = said[3:-4].partition("\n")
+    return content if line_break and language.strip() in ("", "json") else said
 
 
 class BatchItem(msgspec.Struct, frozen=True, kw_only=True):

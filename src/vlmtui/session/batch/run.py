@@ -126,8 +126,14 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
                 raise bad_input(finding.message)
 
     def line(self, result: ItemResult) -> bytes:
-        """Return a result as a line of the output file."""
-        item, answer = result.item, result.answer
+        """Return a result as a line of the output file. If the answer can't be checked against what the item expects,
+        the result becomes a failure."""
+        item, answer, correct = result.item, result.answer, False
+        if isinstance(item, BatchItem) and item.expect is not None and result.is_answered and answer is not None:
+            try:
+                correct = item.expect.holds(answer.text)
+            except VlmtuiError as error:
+                result.failure = failed_at_line(error, item.line)
         value: dict[str, object] = {"id": item.id, "line": item.line, "key": result.key, "error": result.failure}
         if isinstance(item, BatchItem):
             value["question"] = item.question
@@ -140,7 +146,7 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
                 del value["prompt"]
         if isinstance(item, BatchItem) and item.expect is not None:
             value["expect"] = item.expect
-            value["correct"] = result.is_answered and answer is not None and item.expect.holds(answer.text)
+            value["correct"] = correct
         value["ended"] = round(result.ended, 3)
         return msgspec.json.encode(value)
 

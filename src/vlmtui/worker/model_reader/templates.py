@@ -4,7 +4,6 @@ piece of text, and the model's processor."""
 from __future__ import annotations
 
 import json
-import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +33,7 @@ from vlmtui.domain.model_reading import (
     rendering_key,
 )
 from vlmtui.errors import VlmtuiError
+from vlmtui.processes import limit_process as limit
 from vlmtui.reading import is_file, read_json, read_whole, stand_in
 from vlmtui.worker.hf.media_items import load_item
 from vlmtui.worker.hf.prompt_inputs import PromptBuilder, PromptInputs
@@ -54,15 +54,7 @@ class OutOfTime(BaseException):
 
 def limit_process() -> None:
     """Limit this process's memory, time and files. From now on, network calls of Python code raise PermissionError."""
-    for kind, most in (
-        (resource.RLIMIT_DATA, DATA_BYTES),
-        (resource.RLIMIT_CPU, CPU_S),
-        (resource.RLIMIT_FSIZE, FILE_BYTES),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        hard = resource.getrlimit(kind)[1]
-        wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (wanted, hard))
+    limit(memory_bytes=DATA_BYTES, cpu_s=CPU_S, file_bytes=FILE_BYTES)
     sys.addaudithook(_without_network)
 
 
