@@ -137,8 +137,8 @@ async def test_written_files_hold_no_key(home: Home, server: FaultServer) -> Non
         ran,
         again,
         await home.run("doctor", "--report"),
-        await home.run("golden", "record", "--model", "shapes", str(home.folder / "golden")),
-        await home.run("replay", str(home.folder / "golden"), "--on", "box"),
+        await home.run("check", "record", "--model", "shapes", str(home.folder / "golden")),
+        await home.run("check", str(home.folder / "golden"), "--on", "box"),
         await home.run("conversations", "--json"),
     ]
     for command in commands:

@@ -1,4 +1,4 @@
-"""Readers of what batches, golden prompts, backups and adapters bring."""
+"""Readers of what batches, recorded prompts, backups and adapters bring."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 
 from tests.fuzz.campaign import Reader
-from tests.unit.inspection.test_golden import GOLDEN
+from tests.unit.inspection.test_recorded import RECORDED
 from tests.unit.store.made import attachment, opened
 from vlmtui.cli.doctor import crashes_in
 from vlmtui.domain.conversation import user_turn
-from vlmtui.inspection.golden import encode_golden, read_golden, recorded_side
-from vlmtui.inspection.stages import Tolerance, compare_sides
+from vlmtui.inspection.recorded import encode_recorded, read_recorded, recorded_side
+from vlmtui.inspection.stages import compare_sides
 from vlmtui.session.adapters import find_adapter, list_adapters
 from vlmtui.session.batch.items import BatchReader
 from vlmtui.session.batch.results import OutputFile, ResultFilter, ResultTable, read_results, score_of
@@ -47,7 +47,7 @@ def batch_readers() -> list[Reader]:
     return [
         Reader("batch jsonl", _fixed(_OPENAI, _SHORT), _read_items),
         Reader("batch results", _fixed(_RESULTS), _read_results),
-        Reader("golden file", _fixed(encode_golden(GOLDEN)), _read_golden),
+        Reader("recorded file", _fixed(encode_recorded(RECORDED)), _read_recorded),
         Reader("backup", _backups, _read_backup),
         Reader("adapter_config.json", _fixed(_ADAPTER), _read_adapter),
         Reader("log in a report", _fixed(_LOG), lambda _, data: crashes_in(data.decode("utf-8", "replace"))),
@@ -90,12 +90,12 @@ def _read_results(folder: Path, data: bytes) -> None:
     assert line in path.read_bytes()
 
 
-def _read_golden(folder: Path, data: bytes) -> None:
+def _read_recorded(folder: Path, data: bytes) -> None:
     path = folder / "image.json"
     path.write_bytes(data)
-    golden = read_golden(path)
-    compare_sides(recorded_side(golden), recorded_side(GOLDEN), Tolerance())
-    compare_sides(recorded_side(GOLDEN), recorded_side(golden), Tolerance())
+    recorded = read_recorded(path)
+    compare_sides(recorded_side(recorded), recorded_side(RECORDED))
+    compare_sides(recorded_side(RECORDED), recorded_side(recorded))
 
 
 def _backups(folder: Path) -> Sequence[bytes]:

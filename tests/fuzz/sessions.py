@@ -19,7 +19,7 @@ from vlmtui.paths import Paths
 from vlmtui.plain.repl import Repl
 from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
-from vlmtui.session.checking import read_comparison, stored_file
+from vlmtui.session.check.cases import read_comparison, stored_file
 from vlmtui.session.lanes import recorded_specs
 from vlmtui.ui.services import Services
 

@@ -148,17 +148,17 @@ async def test_the_old_version_gives_the_same_tokens_and_a_kill_leaves_nothing(
     await until_none_lives(pids)
 
 
-def test_the_old_version_repeats_golden_prompts_and_answers(installed: Path, tmp_path: Path) -> None:
+def test_the_old_version_repeats_recorded_prompts_and_answers(installed: Path, tmp_path: Path) -> None:
     golden, kept = tmp_path / "golden", tmp_path / "kept.json"
     cases = [word for name in ("image", "images", "text") for word in ("--case", name)]
-    recorded = run(installed, "golden", "record", str(golden), "--model", "shapes", *cases)
+    recorded = run(installed, "check", "record", str(golden), "--model", "shapes", *cases)
     assert recorded.returncode == 0, recorded.stderr
     picture = str(bundled("samples") / "circle.png")
     asked = run(installed, "ask", "--image", picture, "What is this?", "--export", str(kept), "--keep-alive", "0")
     assert asked.returncode == 0 and "red circle" in asked.stdout, asked.stderr
     engines = ("here", f"vllm=={VERSION}")
     words = [word for name in engines for word in ("--on", name)]
-    ran = run(installed, "replay", str(golden), str(kept), *words, "--json")
+    ran = run(installed, "check", str(golden), str(kept), *words, "--json")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     told = json.loads(ran.stdout)
     records = {one["engine"]: one["fingerprint"] for one in told["engines"]}

@@ -41,7 +41,7 @@ from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, model_of, resolve
 from vlmtui.session.adapters import require_allowed
-from vlmtui.session.checking import name_by_document, read_comparison
+from vlmtui.session.check.cases import name_by_document, read_comparison
 from vlmtui.session.lanes import recorded_specs
 from vlmtui.session.models import LoadChecks
 from vlmtui.session.resume import load_conversation, resume_point, resumed_model
@@ -188,7 +188,7 @@ class Ways:
         folder.mkdir(exist_ok=True)
         (folder / "one.json").write_bytes(self.inputs.golden(number))
         options = ["--with-engine"] if number % 2 else []
-        self._command("golden", "check", str(folder), *options)
+        self._command("check", str(folder), *options)
         self._command("replay", str(folder / "one.json"))
 
     def batch(self, number: int) -> None:

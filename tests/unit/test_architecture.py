@@ -78,7 +78,6 @@ SLICES = {
     "plain.terminal": "the lines of plain mode; what is said in them is the other module",
     "registry.architectures": "what the engine has; its importer is what finds a model's family",
     "session.answer_checks": "a process of its own",
-    "session.batch.media_desk": "the media of items while they are asked",
     "ui.actions.chat": "rows of the table",
     "ui.actions.screens": "rows of the table",
     "ui.batch": "a screen, which the app opens",

@@ -1,4 +1,4 @@
-"""Models that can't be read: lint and golden say why in their own words, and none hangs."""
+"""Models that can't be read: lint and check say why in their own words, and none hangs."""
 
 from __future__ import annotations
 
@@ -95,15 +95,15 @@ def vlmtui(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return CommandLine(tmp_path / "home", monkeypatch, capsys)
 
 
-@pytest.mark.parametrize("command", ["lint", "golden"])
+@pytest.mark.parametrize("command", ["lint", "check"])
 @pytest.mark.parametrize("name", TABLE)
 def test_an_unreadable_model_is_reported(vlmtui: CommandLine, tmp_path: Path, name: str, command: str) -> None:
     bad, began = TABLE[name], time.monotonic()
     model = bad.make(tmp_path / "model")
-    arguments = {"golden": ("golden", "record", str(tmp_path / "out"), "--model", model, "--case", "text")}
+    arguments = {"check": ("check", "record", str(tmp_path / "out"), "--model", model, "--case", "text")}
     ran = vlmtui(*arguments.get(command, (command, model)))
     said = ran.out + ran.err
-    wanted = {"lint": bad.lint, "golden": (2 if bad.golden else 0, bad.golden)}
+    wanted = {"lint": bad.lint, "check": (2 if bad.golden else 0, bad.golden)}
     code, words = wanted[command]
     assert (ran.code, words in said) == (code, True), said
     assert "Traceback" not in said

@@ -58,7 +58,7 @@ def offered(folder: Path, typed: str) -> dict[str, str]:
         ("ask --model qwen2_v", {"qwen2_vl"}),
         ("ask --model acme/", {"acme/see-2b"}),
         ("models show qwen2_v", {"qwen2_vl"}),
-        ("parity qwen2_v", {"qwen2_vl"}),
+        ("check --model qwen2_v", {"qwen2_vl"}),
         ("stop ", set()),
     ],
 )

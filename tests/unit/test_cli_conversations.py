@@ -244,9 +244,7 @@ def test_every_command_prints_json() -> None:
     found = commands(make_parser())
     assert len(found) > 15
     without = [name for name, parser in found.items() if "--json" not in parser.format_help()]
-    assert without == ["golden", "store", "config", "completion", "help"], (
-        "groups that say nothing, a script, and pages"
-    )
+    assert without == ["store", "config", "completion", "help"], "groups that say nothing, a script, and pages"
 
 
 def test_a_document_is_read_up_to_a_size(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

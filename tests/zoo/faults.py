@@ -1,4 +1,4 @@
-"""Faults made on copies of a tiny model, each to be named by `vlmtui parity` at its stage:
+"""Faults made on copies of a tiny model, each to be named by `vlmtui check` at its stage:
 `python -m tests.zoo.faults [FAULT…] [--keep FOLDER]`.
 
 Transformers answers with the sound checkpoint, vLLM with the copy, or with other engine arguments.
@@ -20,7 +20,7 @@ from tests.zoo.__main__ import ENVIRONMENT
 from tests.zoo.parity import compared, conversations, in_a_process
 from vlmtui.inspection.pixel_values import PixelStep
 from vlmtui.inspection.stages import CheckedSide, Stage
-from vlmtui.session.checking import CheckResult
+from vlmtui.session.check.run import CheckResult
 
 FAMILY = "qwen2_vl"
 FEWER_PIXELS = {"mm_processor_kwargs": {"min_pixels": 784, "max_pixels": 50176}}
@@ -29,7 +29,7 @@ FEWER_PIXELS = {"mm_processor_kwargs": {"min_pixels": 784, "max_pixels": 50176}}
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault in a copy of a model, and the stage at which parity must find it."""
+    """A fault in a copy of a model, and the stage at which `check` must find it."""
 
     name: str
     make: Callable[[Path], None]
@@ -113,7 +113,7 @@ FAULTS = (
     Fault("images of fewer pixels", _as_it_is, Stage.PLACES, engine_args=FEWER_PIXELS),
     Fault("one token more", _one_token_more, Stage.TOKENS),
     Fault("template without a newline", _missing_newline, Stage.TEXT),
-    Fault("weights of one layer scaled", _scale_one_layer, Stage.NEXT_TOKEN),
+    Fault("weights of one layer scaled", _scale_one_layer, Stage.LOGPROBS),
 )
 
 

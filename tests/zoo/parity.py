@@ -1,8 +1,8 @@
-"""`vlmtui parity` on tiny models with random weights: `python -m tests.zoo.parity [FAMILY…] [--keep FOLDER]`.
+"""`vlmtui check` of vLLM and Transformers on tiny models: `python -m tests.zoo.parity [FAMILY…] [--keep FOLDER]`.
 
 A checkpoint of the zoo gets random weights. vLLM and Transformers, each in a process of its own, make the same prompts
 (chat and raw; text, one image, two images) and greedy answers, which are compared stage by stage with the code of
-`vlmtui parity`. A line a family: alike, or the first stage that differs. `--page` adds what was found to
+`vlmtui check`. A line a family: alike, or the first stage that differs. `--page` adds what was found to
 `tests/data/parity_results.json`, and writes docs/parity.md and the same table to the screen.
 """
 
@@ -33,12 +33,15 @@ from tests.zoo.weights import save_with_weights
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import BackendChoice
 from vlmtui.domain.generation import EngineEvent, Failed, Failure, Request
+from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind
-from vlmtui.inspection.stages import CheckedSide, Stage, Tolerance, compare_sides
+from vlmtui.inspection.stages import CheckedSide, Stage, compare_sides
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, model_of, with_trust
-from vlmtui.session.checking import CheckCase, CheckResult, case_of, sides_by_engine, with_fixed_length
+from vlmtui.session.check.cases import CheckCase, case_of
+from vlmtui.session.check.run import CheckResult
+from vlmtui.session.check.sides import sides_by_engine
 from vlmtui.worker.backends import load_backend
 
 BACKENDS = ("vllm", "transformers")
@@ -53,7 +56,11 @@ MORE = (
     "gemma4", "gemma3n", "qwen3_5", "paligemma", "gemma3", "lightonocr", "aya_vision", "command_a_vision", "glm_ocr",
 )  # fmt: skip
 """Compared for the page, too, alike or not."""
-TOLERANCE = Tolerance(pixels=1e-3, logprobs=1e-2)
+SAMPLING = Sampling(
+    temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0,
+    frequency_penalty=0.0, seed=0, max_tokens=TOKENS, skip_special_tokens=False, extra={"ignore_eos": True},
+)  # fmt: skip
+"""A greedy answer of exactly `TOKENS` tokens, whatever the model's generation config says."""
 
 
 class Guarded:
@@ -91,9 +98,7 @@ def conversations(family: str, media: Path) -> list[CheckCase]:
     """Return prompts with one image, and with two if the family takes them, in both modes."""
     recipe, record = load_recipes()[family], Registry.bundled()[family]
     return [
-        with_fixed_length(
-            case_of(record, case, mode, (user_turn("What is {this}?", sample_attachments(case, media)),)), TOKENS
-        )
+        case_of(record, case, mode, (user_turn("What is {this}?", sample_attachments(case, media)),), sampling=SAMPLING)
         for case in cases(recipe, record)
         if case in ("image", "images")
         for mode in MODES
@@ -101,16 +106,22 @@ def conversations(family: str, media: Path) -> list[CheckCase]:
 
 
 async def gather(
-    family: str, checkpoint: Path, backend: str, folder: Path, engine_args: Mapping[str, Any]
+    family: str,
+    checkpoint: Path,
+    backend: str,
+    folder: Path,
+    engine_args: Mapping[str, Any],
+    answers: Sequence[tuple[int, ...]] = (),
 ) -> list[CheckedSide]:
-    """Return the conversations as an engine with these arguments makes them; its processor's values are in `folder`."""
+    """Return the conversations as an engine with these arguments makes them; its processor's values are in `folder`.
+    `answers`: the other engine's, whose log-probabilities are compared."""
     model, recipe = model_in(family, checkpoint, backend, engine_args), load_recipes()[family]
     if backend == "vllm" and recipe.prepare is not None:
         recipe.prepare()
     engine = await load_backend(backend).load(model.spec, lambda step: None)
     try:
         prompts = conversations(family, folder.parent / "media")
-        return await sides_by_engine(cast(Engine, Guarded(engine)), prompts, folder / "values")
+        return await sides_by_engine(cast(Engine, Guarded(engine)), prompts, folder / "values", answers)
     finally:
         await engine.shutdown()
 
@@ -122,12 +133,17 @@ def make(family: str, folder: Path) -> None:
 
 
 def in_a_process(
-    what: str, family: str, checkpoint: Path, folder: Path, engine_args: Mapping[str, Any] | None = None
+    what: str,
+    family: str,
+    checkpoint: Path,
+    folder: Path,
+    engine_args: Mapping[str, Any] | None = None,
+    answers: Sequence[tuple[int, ...]] = (),
 ) -> list[CheckedSide] | str:
     """Make a checkpoint, or have an engine answer, in a process of its own. Returns what went wrong as a text."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.zoo.parity", "--one", what, "--checkpoint", str(checkpoint)]
-    command += ["--engine-args", json.dumps(engine_args or {})]
+    command += ["--engine-args", json.dumps(engine_args or {}), "--answers", json.dumps(list(answers))]
     with (folder / "log").open("w") as log:
         done = subprocess.run(
             [*command, "--keep", str(folder), family], stdout=log, stderr=log, check=False, timeout=600
@@ -147,7 +163,7 @@ def compared(
         CheckResult(
             file="",
             case=prompt.title,
-            stages=tuple(compare_sides(one, other, TOLERANCE)),
+            stages=tuple(compare_sides(one, other)),
             error="; ".join(
                 f"{who}: {side.error}" for who, side in (("engine", one), ("reference", other)) if side.error
             ),
@@ -167,7 +183,8 @@ def run_one(family: str, base: Path) -> list[CheckResult] | str:
         return failed
     sides: dict[str, list[CheckedSide]] = {}
     for backend in BACKENDS:
-        found = in_a_process(backend, family, checkpoint, folder / backend)
+        answers = [side.answer_ids for side in next(iter(sides.values()), ())]
+        found = in_a_process(backend, family, checkpoint, folder / backend, answers=answers)
         if isinstance(found, str):
             return found
         sides[backend] = found
@@ -178,7 +195,7 @@ def summary(found: FamilyParity) -> tuple[bool, str]:
     """Return whether all stages are the same, and the first that differs or the largest differences."""
     if found.verdict != ALIKE:
         return False, found.first or found.failed or found.verdict or "the answers were not compared"
-    numbers = (Stage.PIXELS, Stage.NEXT_TOKEN, Stage.ANSWER)
+    numbers = (Stage.PIXELS, Stage.LOGPROBS)
     return True, f"{found.prompts} prompts: {', '.join(f'{stage.value} {apart(found, stage)}' for stage in numbers)}"
 
 
@@ -190,6 +207,7 @@ def main() -> int:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--checkpoint", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--engine-args", type=json.loads, default={}, help=argparse.SUPPRESS)
+    parser.add_argument("--answers", type=json.loads, default=[], help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -198,7 +216,10 @@ def main() -> int:
         make(options.families[0], options.checkpoint)
         return 0
     if options.one:
-        sides = asyncio.run(gather(options.families[0], options.checkpoint, options.one, base, options.engine_args))
+        answers = [tuple(one) for one in options.answers]
+        sides = asyncio.run(
+            gather(options.families[0], options.checkpoint, options.one, base, options.engine_args, answers)
+        )
         (base / "sides.json").write_bytes(msgspec.json.encode(sides))
         return 0
     good, results = 0, {}

@@ -10,13 +10,13 @@ import msgspec
 
 from vlmtui.inspection.stages import Stage, StageOutcome, StageResult
 from vlmtui.registry.loader import Registry
-from vlmtui.session.checking import CheckResult
+from vlmtui.session.check.run import CheckResult
 
 PAGE = Path(__file__).parents[2] / "docs" / "parity.md"
 RESULTS = Path(__file__).parents[1] / "data" / "parity_results.json"
-_HEAD = "| family | prompts | text, ids, image tokens | pixels | likeliest next tokens | answer | |\n"
+_HEAD = "| family | prompts | text, ids, image tokens | pixels | log-probabilities | noise | answer | |\n"
 _EXACT = (Stage.TEXT, Stage.TOKENS, Stage.PLACES)
-_NUMBERS = (Stage.NEXT_TOKEN, Stage.ANSWER)
+_NUMBERS = (Stage.LOGPROBS, Stage.ANSWER)
 """Compared in every family that counts as alike; vLLM does not report the pixels of some."""
 ALIKE, SAME_NUMBERS, TOO_CERTAIN = "alike", "same numbers", "too certain to tell"
 _INTRODUCTION = """# Families in vLLM and in Transformers
@@ -28,12 +28,13 @@ raw prompts with one image, and with two if the family takes them, and answer ei
 
 | verdict | meaning |
 | --- | --- |
-| {alike} | every stage is the same: pixels within 0.001, log-probabilities within 0.01 |
-| {same_numbers} | ids and answer are the same, log-probabilities within 0.01, pixels further apart |
+| {alike} | every stage is the same: pixels within 0.001, log-probabilities within the noise |
+| {same_numbers} | the same, but for the pixels |
 | differs | see the reason below; [transformers.md](transformers.md#compared-with-vllm) explains it |
 
 The numbers are the largest differences: of pixels in the model's units, of tokens in
-log-probability.
+log-probability, after the same tokens. The noise is how far the engines differ from themselves when
+they compute the same again, alone and in a batch; at least PyTorch's tolerance for float32.
 
 """
 
@@ -44,6 +45,8 @@ class FamilyParity(msgspec.Struct, frozen=True, kw_only=True):
     prompts: int = 0
     stages: dict[str, tuple[StageOutcome, float | None]] = {}
     """The worst outcome of all prompts and the largest difference, by stage."""
+    noise: float | None = None
+    """The largest limit for a log-probability."""
     verdict: str = ""
     """`alike`, `same numbers`, `too certain to tell`, or empty."""
     first: str = ""
@@ -67,11 +70,13 @@ def found_of(cases: Sequence[CheckResult] | str) -> FamilyParity:
     is_compared = all(stages[stage.value][0] is not StageOutcome.UNKNOWN for stage in _NUMBERS)
     verdict = "" if errors or differing - {Stage.PIXELS.value} else SAME_NUMBERS if differing else ALIKE
     verdict = verdict if is_compared else ""
-    if verdict and all(stages[stage.value][1] == 0.0 for stage in _NUMBERS):
+    limits = [one.limit for case in cases for one in case.stages if one.limit is not None]
+    if verdict and stages[Stage.LOGPROBS.value][1] == 0.0:
         verdict = TOO_CERTAIN
     return FamilyParity(
         prompts=len(cases),
         stages=stages,
+        noise=max(limits, default=None),
         verdict=verdict,
         first=f"{first.case}: {first.first.stage.value}: {first.first.message}"
         if first is not None and first.first is not None
@@ -85,7 +90,7 @@ def _stage_of(case: CheckResult, stage: Stage) -> StageResult:
 
 
 def _worst(results: Sequence[StageResult]) -> tuple[StageOutcome, float | None]:
-    order = (StageOutcome.SAME, StageOutcome.UNKNOWN, StageOutcome.DIFFERS)
+    order = (StageOutcome.SAME, StageOutcome.COUNTS, StageOutcome.UNKNOWN, StageOutcome.DIFFERS)
     outcomes = [one.outcome for one in results]
     largest = [one.largest for one in results if one.largest is not None]
     return max(outcomes, key=order.index, default=StageOutcome.UNKNOWN), max(largest, default=None)
@@ -114,11 +119,11 @@ def write_page(known: Mapping[str, FamilyParity], *, vllm: str, transformers: st
 def table(known: Mapping[str, FamilyParity]) -> Iterable[str]:
     """Yield the rows, equal families first, then their count, then a reason for each of the others."""
     order = sorted(known, key=lambda name: (not known[name].has_same_numbers, name))
-    yield _HEAD + "| --- | --- | --- | --- | --- | --- | --- |"
+    yield _HEAD + "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for name in order:
         yield _row(name, known[name])
     good = sum(one.has_same_numbers for one in known.values())
-    yield f"\n{good} of {len(known)} families: the same ids, log-probabilities within 0.01.\n"
+    yield f"\n{good} of {len(known)} families: the same ids, and log-probabilities within the noise.\n"
     yield "| family | reason |\n| --- | --- |"
     for name in order:
         if not known[name].has_same_numbers:
@@ -127,10 +132,12 @@ def table(known: Mapping[str, FamilyParity]) -> Iterable[str]:
 
 def _row(name: str, one: FamilyParity) -> str:
     if not one.stages:
-        return f"| {name} | | | | | | not compared |"
+        return f"| {name} | | | | | | | not compared |"
     exact = [one.stages[stage.value][0] for stage in _EXACT]
     same = "same" if all(outcome is StageOutcome.SAME for outcome in exact) else _first_bad(one)
-    cells = [same, *(apart(one, stage) for stage in (Stage.PIXELS, Stage.NEXT_TOKEN, Stage.ANSWER))]
+    noise = "" if one.noise is None else f"{one.noise:.1g}"
+    answer = one.stages[Stage.ANSWER.value][0].value
+    cells = [same, apart(one, Stage.PIXELS), apart(one, Stage.LOGPROBS), noise, answer]
     return f"| {name} | {one.prompts} | {' | '.join(cells)} | {one.verdict or 'differs'} |"
 
 

@@ -208,7 +208,9 @@ class _Ask:
         """Set `specs`, the requests of the lanes, and `models`. Raises VlmtuiError for an invalid question, file, raw
         prompt or `--boxes`."""
         if self.plan is not None and self.plan.parameter == ENGINE:
-            self.models = models_on([str(one) for one in self.plan.values], self.setup, self.arguments)
+            self.models = models_on(
+                [str(one) for one in self.plan.values], self.setup.application, self.setup.model, self.arguments
+            )
         self.specs = self._lane_specs()
         self._check_raw(None)
         self._box_reader()

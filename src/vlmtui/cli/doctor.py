@@ -1,5 +1,5 @@
-"""`vlmtui doctor`: checks this machine, and asks the bundled model a question. With `--model`: asks that model about
-images with known content. With `--report`: prints facts about this machine that are safe to publish.
+"""`vlmtui doctor`: checks this machine, and asks the bundled model a question. With `--report`: prints facts about this
+machine that are safe to publish.
 
 Each field of the report is a number, a flag, or a text from a list or pattern of public texts, for example a version;
 any other text becomes "other". So no path, user, host, key, address, prompt or error message can get in.
@@ -8,7 +8,6 @@ any other text becomes "other". So no path, user, host, key, address, prompt or 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import builtins
 import getpass
 import importlib.metadata
@@ -17,7 +16,6 @@ import platform
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -27,11 +25,11 @@ import psutil
 
 import vlmtui
 from vlmtui.bootstrap import build, key_warnings
-from vlmtui.cli.engine import AskSetup, ready_engine, run_interruptible, with_consent
-from vlmtui.cli.output import note, print_error, print_json
+from vlmtui.cli.engine import AskSetup, ready_engine, run_interruptible
+from vlmtui.cli.output import note, print_json
 from vlmtui.config.settings import Settings, config_file, load_settings, setting_names, sources
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import TRANSFORMERS_BACKEND, BackendChoice, read_backend
+from vlmtui.domain.engine import TRANSFORMERS_BACKEND, BackendChoice
 from vlmtui.engine.machine import GIB, Machine, gib
 from vlmtui.engines.builds import VARIANTS, Hardware, find_hardware
 from vlmtui.engines.installed import Engines, choose_engine
@@ -42,9 +40,9 @@ from vlmtui.processes import ask_program, find_program
 from vlmtui.reading import read_tail
 from vlmtui.registry.hub_cache import hub_cache_folder
 from vlmtui.registry.match import DEFAULT_MODEL, resolve
-from vlmtui.session.smoke import SmokeCase, SmokeOutcome, SmokeResult, ask_smoke, sees, smoke_cases
+from vlmtui.session.check.questions import Question, QuestionOutcome, ask_question
 from vlmtui.terminal import PictureWay, Terminal, TerminalQuestion, best_way, has_true_colour, multiplexer_of
-from vlmtui.text import one_line, visible
+from vlmtui.text import visible
 from vlmtui.worker.backends import has_transformers
 
 CANNOT = 2
@@ -102,25 +100,14 @@ class Check(msgspec.Struct, frozen=True):
 def fill_doctor(doctor: argparse.ArgumentParser) -> None:
     doctor.description = (
         "Check Python, settings, vLLM, torch, GPUs, memory, disk and terminal; then load the bundled model, "
-        "ask it one question about a bundled image, and check the answer. Exit code 1 when something fails. "
-        "With --model: ask that model about drawn images with known content, and say whether it sees."
+        "ask it one question about a bundled image, and check the answer. Exit code 1 when something fails."
     )
-    what = doctor.add_mutually_exclusive_group()
-    what.add_argument(
-        "--model", metavar="MODEL", help="a family, a repository id or a local folder: ask this model instead"
-    )
-    doctor.add_argument(
-        "--backend", metavar="NAME", help="with --model: what runs it (default: the choice of its record)"
-    )
-    doctor.add_argument("--trust-remote-code", action="store_true", help="with --model: let it run its own Python code")
     report = "print a block to paste into an issue, without paths, names, addresses, keys, prompts or messages"
-    what.add_argument("--report", action="store_true", help=report)
+    doctor.add_argument("--report", action="store_true", help=report)
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    if arguments.model is not None:
-        return run_interruptible(lambda: _ask_model(arguments))
     if arguments.report:
         return run_interruptible(lambda: _report(as_json=arguments.json))
     return run_interruptible(lambda: _check_all(as_json=arguments.json))
@@ -156,41 +143,6 @@ async def _report(*, as_json: bool) -> int:
         print(as_text(report))
         note("It contains no paths, names, addresses, keys, prompts or messages of errors.")
     return 0
-
-
-async def _ask_model(arguments: argparse.Namespace) -> int:
-    """Print questions, answers, expected words. Return 0 if the model sees well, 1 if not, 2 if it can't be asked."""
-    try:
-        results = await _ask_cases(arguments)
-    except VlmtuiError as error:
-        print_error(error)
-        return CANNOT
-    does_see = sees(results)
-    fit = does_see and not any(one.outcome in (SmokeOutcome.WRONG, SmokeOutcome.FAILED) for one in results)
-    if arguments.json:
-        print_json({"ok": fit, "sees": does_see, "results": [msgspec.to_builtins(one) for one in results]})
-    note("This checkpoint sees." if does_see else "This checkpoint does not see: it names no single shape.")
-    return 0 if fit else 1
-
-
-async def _ask_cases(arguments: argparse.Namespace) -> list[SmokeResult]:
-    application = build({"keep_alive": "0"}, tell=note)
-    choice = read_backend(arguments.backend) if arguments.backend is not None else None
-    model = with_consent(resolve(application.registry, arguments.model, choice), trust=arguments.trust_remote_code)
-    sampling = application.settings.sampling.over(model.family.sampling)
-    results: list[SmokeResult] = []
-    with tempfile.TemporaryDirectory(prefix="vlmtui-doctor-") as folder:
-        cases = await asyncio.to_thread(smoke_cases, Path(folder), application.paths.media)
-        setup = AskSetup(application, model, keep_alive_given=False, as_json=arguments.json)
-        async with ready_engine(setup) as (engine, _, _):
-            for case in cases:
-                one = await ask_smoke(engine, model.family, case, sampling)
-                results.append(one)
-                if not arguments.json:
-                    print(f"{one.outcome.value:<12}  {one.skill:<8} {one_line(one.asked)}")
-                    print(f"{'':<14}seen      {one_line(one.seen)}")
-                    print(f"{'':<14}expected  {one.expected}", flush=True)
-    return results
 
 
 def machine_checks(paths: Paths) -> Iterator[Check]:
@@ -383,19 +335,19 @@ async def _check_engine(paths: Paths, *, as_json: bool) -> Check:
         model = resolve(application.registry, DEFAULT_MODEL, choice)
         image = stage_image(bundled("samples") / _SAMPLE, application.paths.media)
         question = user_turn("What is in this image?", [image])
-        case = SmokeCase(skill="what", turns=(question,), expected=_EXPECTED)
+        case = Question(skill="what", turns=(question,), expected=_EXPECTED)
         sampling = application.settings.sampling.over(model.family.sampling)
         setup = AskSetup(application, model, keep_alive_given=False, as_json=as_json)
         async with ready_engine(setup) as (engine, _, load_s):
-            result = await ask_smoke(engine, model.family, case, sampling)
+            result = await ask_question(engine, model.family, case, sampling)
     except VlmtuiError as error:
         lines = error.detail.strip().splitlines()
         message = f"{error.message} ({lines[-1]})" if lines else error.message
         return Check("engine", "fail", message, error.hint, error.kind)
-    if result.outcome is SmokeOutcome.RIGHT:
+    if result.outcome is QuestionOutcome.RIGHT:
         text = f"loaded in {load_s:.1f} s; described the image correctly: {result.seen}"
         return Check("engine", "ok", text)
-    if result.outcome is SmokeOutcome.FAILED:
+    if result.outcome is QuestionOutcome.FAILED:
         return Check("engine", "fail", result.seen)
     hint = "The engine runs but computes wrong results: its build may not fit this machine. Try another vLLM or torch."
     return Check("engine", "fail", f"the bundled model is wrong about {_SAMPLE}: {result.seen!r}", hint)

@@ -268,9 +268,11 @@ class CommandEngines:
         return next((engine for setup, engine in self._opened if setup.model.spec == model.spec), None)
 
 
-def models_on(names: Sequence[str], setup: AskSetup, arguments: argparse.Namespace) -> list[Model]:
-    """Return the model of each engine that --on names. Raises VlmtuiError."""
-    application, home = setup.application, setup.model
+def models_on(
+    names: Sequence[str], application: Application, home: Model | None, arguments: argparse.Namespace
+) -> list[Model]:
+    """Return the model of each engine that --on names. `home`: the model that `here`, `vllm` and `transformers` refer
+    to. Raises VlmtuiError."""
     servers, registry = application.settings.engines, application.registry
     found = []
     for name in names:

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from vlmtui import __version__
 from vlmtui.cli.streams import drop, is_of_output, is_output_lost, open_missing
@@ -21,9 +21,7 @@ COMMANDS = {
     "models": ("models.models", "list the known models; show one; create a record of your own"),
     "prompt": ("prompt.prompt", "print the prompt that a model would get; no engine is needed"),
     "lint": ("lint.lint", "check a model's chat template and tokenizer; no engine is loaded"),
-    "golden": ("lab.golden", "record a model's prompts, and check whether they are still the same"),
-    "replay": ("lab.replay", "answer saved comparisons and golden prompts again, on several engines"),
-    "parity": ("lab.parity", "compare an engine with Transformers, stage by stage"),
+    "check": ("check.check", "run the same cases on several engines, and find out where they differ"),
     "conversations": ("conversations.conversations", "list the stored conversations"),
     "export": ("conversations.export", "write conversations as Markdown, HTML, JSON or OpenAI messages"),
     "import": ("conversations.import_", "read exported conversations"),
@@ -52,6 +50,8 @@ settings: config.toml in the config folder, then VLMTUI_* in the environment, th
 
 APP_OPTIONS = ("model", "graphics", "theme", "keep_alive")
 """Options of the app that override settings."""
+_MOVED = {"golden": "check record DIR` and `check DIR", "replay": "check FILE", "parity": "check --on ENGINE"}
+"""Former commands, and the commands that took their place."""
 _APP_ONLY = ("continue", "resume", "plain")
 _WITH_VALUE = (*APP_OPTIONS, "backend", "preset", "engine", "key_env")
 
@@ -67,6 +67,13 @@ class _Parser(argparse.ArgumentParser):
             default=argparse.SUPPRESS,
             help="keep everything below this folder, like VLMTUI_DATA_DIR",
         )
+
+    def error(self, message: str) -> NoReturn:
+        """Print a usage error, and end. A former command is told with the command that took its place."""
+        former = next(
+            (name for name in _MOVED if message.startswith("argument COMMAND") and f"'{name}'" in message), ""
+        )
+        super().error(f"{former} is now `{_MOVED[former]}`" if former else message)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Print a message. argparse ignores an OSError of stdout; here it is raised."""

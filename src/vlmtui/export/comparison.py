@@ -1,4 +1,4 @@
-"""Exports a comparison: as Markdown, a web page, or JSON for `vlmtui replay`. Only `export_comparison` writes files."""
+"""Exports a comparison: as Markdown, a web page, or JSON for `vlmtui check`. Only `export_comparison` writes files."""
 
 from __future__ import annotations
 

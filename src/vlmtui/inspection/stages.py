@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from enum import StrEnum
 
 import msgspec
@@ -22,6 +22,12 @@ _MARK = -1
 """Replaces an attachment's tokens when the tokens of the text are compared."""
 
 
+_PIXELS = 1e-3
+"""The largest difference of normalised pixel values that counts as equal: less than a tenth of one level of 8 bits."""
+_CLOSE = {"float32": (1.3e-6, 1e-5), "float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5)}
+"""Relative and absolute tolerance of numbers in a format (the defaults of `torch.testing.assert_close`)."""
+
+
 Item = tuple[Modality, int]
 """An attachment: (modality, index among the attachments of this modality)."""
 
@@ -33,7 +39,7 @@ class Stage(StrEnum):
     TOKENS = "token ids"
     PLACES = "image tokens"
     PIXELS = "pixels"
-    NEXT_TOKEN = "next token"
+    LOGPROBS = "log-probabilities"
     ANSWER = "answer"
 
 
@@ -41,6 +47,8 @@ class StageOutcome(StrEnum):
     """The outcome of comparing a stage."""
 
     SAME = "same"
+    COUNTS = "same count"
+    """Only the numbers of tokens are known, and they are equal."""
     DIFFERS = "differs"
     UNKNOWN = "not compared"
 
@@ -52,12 +60,21 @@ class CheckedSide(msgspec.Struct, frozen=True, kw_only=True):
     """The prompt's text before tokenizing; empty: unknown."""
     token_ids: tuple[int, ...] = ()
     media: tuple[MediaSpan, ...] = ()
-    """The spans of the attachments. Those of a golden prompt have length 0, as their places are unknown."""
+    """The spans of the attachments. Those of a recorded prompt have length 0, as their places are unknown."""
     seen: tuple[SeenMedium, ...] = ()
     answer: str = ""
     answer_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     """An entry for each token of the answer; empty: unknown."""
+    fixed: tuple[TokenLogprob, ...] = ()
+    """An entry for each token of the base's answer, whatever this side answers; empty: unknown."""
+    noise: float | None = None
+    """The largest difference between this side's own log-probabilities when it computes the same again; None: not
+    measured."""
+    dtype: str = ""
+    """The number format of the weights; empty: unknown."""
+    prompt_tokens: int | None = None
+    """The number of tokens of the prompt as the engine counts them; None: unknown."""
     is_answered: bool = False
     """True if the answer is complete."""
     words: dict[int, str] = msgspec.field(default_factory=dict)
@@ -66,13 +83,19 @@ class CheckedSide(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is no prompt, or no answer."""
 
 
-class Tolerance(msgspec.Struct, frozen=True):
-    """The differences that count as equal."""
+class Limit(msgspec.Struct, frozen=True):
+    """How far two log-probabilities may lie apart and still count as equal."""
 
-    pixels: float = 1e-3
-    """The largest difference of normalised pixel values."""
-    logprobs: float | None = 1e-2
-    """The largest difference of log-probabilities; None: compare the texts of the answers instead."""
+    noise: float | None
+    """The largest difference that an engine has from itself; None: not measured."""
+    dtype: str = ""
+    """The coarser number format of the two engines; empty: unknown, and taken for 16 bits."""
+
+    def of(self, logprob: float) -> float:
+        """Return the limit for this log-probability: the noise, and at least the tolerance of
+        `torch.testing.assert_close` for the number format."""
+        relative, absolute = _CLOSE.get(self.dtype, _CLOSE["bfloat16"])
+        return max(self.noise or 0.0, absolute + relative * abs(logprob))
 
 
 class StageResult(msgspec.Struct, frozen=True):
@@ -87,6 +110,8 @@ class StageResult(msgspec.Struct, frozen=True):
     mean: float | None = None
     """The mean difference of the pixel values."""
     step: PixelStep | None = None
+    limit: float | None = None
+    """The limit for the log-probability with the largest difference."""
 
 
 def first_difference(stages: Sequence[StageResult]) -> StageResult | None:
@@ -98,9 +123,9 @@ _WHERE: dict[Stage, str] = {
     Stage.TEXT: "The chat templates differ, or what they are given: `vlmtui lint MODEL` names a template's faults.",
     Stage.TOKENS: "The same text gives other tokens: compare the tokenizers' files, and who adds BOS.",
     Stage.PLACES: "The processors expand the placeholder differently: compare their sizes, tiles and token counts.",
-    Stage.NEXT_TOKEN: "The inputs are the same and the numbers are not: weights, their names, number format, attention "
-    "mask or positions.",
-    Stage.ANSWER: "The first token agrees, later ones do not: the KV cache, or positions after the prompt.",
+    Stage.LOGPROBS: "The inputs are the same and the numbers are not: weights, their names, number format, attention "
+    "mask or positions. If only later tokens differ: the KV cache, or positions after the prompt.",
+    Stage.ANSWER: "The probabilities agree and the answers do not: stop tokens, or sampling.",
 }
 _WHERE_PIXELS: dict[PixelStep, str] = {
     PixelStep.COUNT: "The processors cut the image into other tiles: compare their limits of tiles.",
@@ -120,22 +145,45 @@ def where_to_look(found: StageResult) -> str:
     return _WHERE[found.stage]
 
 
-def compare_sides(ours: CheckedSide, theirs: CheckedSide, tolerance: Tolerance) -> list[StageResult]:
+def compare_sides(ours: CheckedSide, theirs: CheckedSide) -> list[StageResult]:
     """Compare `ours` with the reference `theirs`, in the stages for which both have results. Blocking: reads the files
     with pixel values."""
     stages: list[StageResult] = []
     if ours.token_ids and theirs.token_ids:
-        stages += [_text(ours, theirs), _tokens(ours, theirs), _places(ours, theirs)]
-        stages.append(_pixels(ours, theirs, tolerance.pixels))
-    if tolerance.logprobs is None:
-        if ours.is_answered and theirs.is_answered:
-            stages.append(_same_answer(ours, theirs))
-    elif ours.logprobs and theirs.logprobs:
-        stages += [_next_token(ours, theirs, tolerance.logprobs), _answer(ours, theirs, tolerance.logprobs)]
+        stages += [_text(ours, theirs), _tokens(ours, theirs), _places(ours, theirs), _pixels(ours, theirs)]
+    elif (counted := _counts(ours, theirs)) is not None:
+        stages.append(counted)
+    pairs = _at_equal_tokens(ours, theirs)
+    limit = _limit(ours, theirs)
+    if pairs:
+        stages.append(_logprobs(pairs, limit, ours, theirs))
     elif ours.is_answered and theirs.is_answered:
         said = "a side doesn't tell log-probabilities"
-        stages += [StageResult(stage, StageOutcome.UNKNOWN, said) for stage in (Stage.NEXT_TOKEN, Stage.ANSWER)]
+        stages.append(StageResult(Stage.LOGPROBS, StageOutcome.UNKNOWN, said))
+    if ours.is_answered and theirs.is_answered:
+        stages.append(_answer(ours, theirs, limit))
     return stages
+
+
+def _counts(ours: CheckedSide, theirs: CheckedSide) -> StageResult | None:
+    """Compare the numbers of the prompts' tokens, which is all that some servers tell; None if one is unknown."""
+    left, right = (len(side.token_ids) or side.prompt_tokens for side in (ours, theirs))
+    if not left or not right:
+        return None
+    media = ours.media or theirs.media
+    stage = Stage.PLACES if media else Stage.TOKENS
+    if left == right:
+        return StageResult(stage, StageOutcome.COUNTS, f"{left:,} tokens in the prompt; a side tells no more")
+    parts = ", ".join(f"{_name((one.modality, one.index))}: {one.tokens:,}" for one in media)
+    among = f" ({parts})" if parts else ""
+    return StageResult(stage, StageOutcome.DIFFERS, f"{left:,} tokens in the prompt, and {right:,}{among}")
+
+
+def _limit(ours: CheckedSide, theirs: CheckedSide) -> Limit:
+    noises = [side.noise for side in (ours, theirs) if side.noise is not None]
+    formats = {side.dtype for side in (ours, theirs)}
+    dtype = next((one for one in ("bfloat16", "float16") if one in formats), "float32" if "" not in formats else "")
+    return Limit(max(noises, default=None), dtype)
 
 
 def _text(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
@@ -191,7 +239,7 @@ def _places(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
     return StageResult(Stage.PLACES, StageOutcome.SAME, ", ".join(f"{_name(key)}: {left[key][2]:,}" for key in left))
 
 
-def _pixels(ours: CheckedSide, theirs: CheckedSide, tolerance: float) -> StageResult:
+def _pixels(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
     spans = tuple({(one.modality, one.index): one for one in side.media} for side in (ours, theirs))
     seen = tuple({(one.modality, one.index): one for one in side.seen} for side in (ours, theirs))
     keys = dict.fromkeys((*spans[0], *spans[1], *seen[0], *seen[1]))
@@ -209,7 +257,7 @@ def _pixels(ours: CheckedSide, theirs: CheckedSide, tolerance: float) -> StageRe
             left, right = ([read_pixel_values(path) for path in paths] for paths in files)
         except VlmtuiError as error:
             return StageResult(Stage.PIXELS, StageOutcome.UNKNOWN, f"{_name(key)}: {error.message}")
-        compared.append((key, compare_values(left, right, tolerance)))
+        compared.append((key, compare_values(left, right, _PIXELS)))
     return _worst(*max(compared, key=lambda one: one[1].largest))
 
 
@@ -236,49 +284,48 @@ def _by(numbers: Sequence[int]) -> str:
     return "×".join(str(one) for one in numbers)
 
 
-def _next_token(ours: CheckedSide, theirs: CheckedSide, tolerance: float) -> StageResult:
-    left, right = ours.logprobs[0], theirs.logprobs[0]
-    apart, token = logprobs_apart(left, right)
-    name = _words((token,), ours, theirs)
-    if apart > tolerance:
-        said = f"log-probabilities {apart:.3g} apart, at {name}; the limit is {tolerance:g}"
-        if left.token_id != right.token_id:
-            said += f"; chosen: {_words((left.token_id,), ours)} and {_words((right.token_id,), theirs)}"
-        return StageResult(Stage.NEXT_TOKEN, StageOutcome.DIFFERS, said, apart)
-    return StageResult(Stage.NEXT_TOKEN, StageOutcome.SAME, f"log-probabilities {apart:.2g} apart", apart)
+Pair = tuple[TokenLogprob, TokenLogprob]
 
 
-def _answer(ours: CheckedSide, theirs: CheckedSide, tolerance: float) -> StageResult:
-    """Compare the answers by the rule of vLLM's tests: where they first differ, each side's token must be among the
-    most likely tokens of the other side. Up to there, the log-probabilities must be equal within the tolerance."""
+def _at_equal_tokens(ours: CheckedSide, theirs: CheckedSide) -> list[Pair]:
+    """Return both sides' log-probabilities after the same tokens: those of the base's answer, if both sides tell them;
+    otherwise those of the answers, as far as they are equal, and of the next token."""
+    if ours.fixed and theirs.fixed:
+        return list(zip(ours.fixed, theirs.fixed, strict=False))
     at = _first_difference(ours.answer_ids, theirs.answer_ids)
-    pairs = list(zip(ours.logprobs[:at], theirs.logprobs[:at], strict=False))
-    apart = max((abs(one.logprob - other.logprob) for one, other in pairs), default=0.0)
-    if apart > tolerance:
-        where = next(n for n, (one, other) in enumerate(pairs) if abs(one.logprob - other.logprob) > tolerance)
-        said = f"the same tokens, but from token {where} on their log-probabilities are {apart:.3g} apart"
-        return StageResult(Stage.ANSWER, StageOutcome.DIFFERS, said, apart)
-    if at >= max(len(ours.answer_ids), len(theirs.answer_ids)):
-        return StageResult(Stage.ANSWER, StageOutcome.SAME, f"{at} tokens; log-probabilities {apart:.2g} apart", apart)
-    if at >= min(len(ours.answer_ids), len(theirs.answer_ids)):
-        said = f"one answer ends after {at} tokens, the other has {max(len(ours.answer_ids), len(theirs.answer_ids))}"
-        return StageResult(Stage.ANSWER, StageOutcome.DIFFERS, said, apart)
-    chosen, chosen_2 = ours.answer_ids[at], theirs.answer_ids[at]
-    shown = f"{_words((chosen,), ours)} and {_words((chosen_2,), theirs)}"
-    if chosen in _values(theirs.logprobs[at]) and chosen_2 in _values(ours.logprobs[at]):
-        said = f"token {at}: {shown}, each among the other's likeliest"
-        return StageResult(Stage.ANSWER, StageOutcome.SAME, said, apart)
-    return StageResult(Stage.ANSWER, StageOutcome.DIFFERS, f"token {at}: {shown}", apart)
+    return list(zip(ours.logprobs[: at + 1], theirs.logprobs[: at + 1], strict=False))
 
 
-def _same_answer(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
-    """Compare the answers by token ids if both are known, and by text."""
+def _logprobs(pairs: Sequence[Pair], limit: Limit, ours: CheckedSide, theirs: CheckedSide) -> StageResult:
+    """Compare log-probabilities after the same tokens. The one that exceeds its limit most stands for all."""
+    found = [(at, *one) for at, (left, right) in enumerate(pairs) for one in _likely_tokens(left, right)]
+    if not found:
+        return StageResult(Stage.LOGPROBS, StageOutcome.UNKNOWN, "the engines tell no common log-probability")
+    at, token, one, other = max(found, key=lambda each: abs(each[2] - each[3]) / limit.of(each[3]))
+    largest = max(abs(each[2] - each[3]) for each in found)
+    apart, allowed = abs(one - other), limit.of(other)
+    kind = "noise" if limit.noise is not None and limit.noise >= allowed else "rounding"
+    if apart <= allowed:
+        said = f"{len(pairs)} tokens, at most {largest:.2g} apart"
+        return StageResult(Stage.LOGPROBS, StageOutcome.SAME, said, largest, limit=allowed)
+    said = (
+        f"{apart:.3g} apart at {_words((token,), ours, theirs)} of token {at}, "
+        f"{apart / allowed:.2g} × the {kind} of {allowed:.2g}"
+    )
+    return StageResult(Stage.LOGPROBS, StageOutcome.DIFFERS, said, apart, limit=allowed)
+
+
+def _answer(ours: CheckedSide, theirs: CheckedSide, limit: Limit) -> StageResult:
+    """Compare the answers by token ids if both are known, and by text. Where they first differ, both tokens may be
+    equally likely within the limit."""
     is_known = bool(ours.answer_ids) and bool(theirs.answer_ids)
     at = _first_difference(ours.answer_ids, theirs.answer_ids)
     if is_known and at < max(len(ours.answer_ids), len(theirs.answer_ids)):
-        tokens = (_words(side.answer_ids[at : at + 1], ours, theirs) + _likely(side, at) for side in (ours, theirs))
-        shown = " and ".join(tokens)
-        return StageResult(Stage.ANSWER, StageOutcome.DIFFERS, f"from token {at} on: {shown}")
+        tokens = [_words(side.answer_ids[at : at + 1], ours, theirs) + _likely(side, at) for side in (ours, theirs)]
+        if _is_tie(ours, theirs, at, limit):
+            said = f"equal up to token {at}, where {' and '.join(tokens)} are equally likely within the noise"
+            return StageResult(Stage.ANSWER, StageOutcome.SAME, said)
+        return StageResult(Stage.ANSWER, StageOutcome.DIFFERS, f"from token {at} on: {' and '.join(tokens)}")
     if ours.answer != theirs.answer:
         at = _first_difference(ours.answer, theirs.answer)
         shown = " and ".join(repr(one.answer[at : at + _SHOWN]) for one in (ours, theirs))
@@ -288,18 +335,44 @@ def _same_answer(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
     )
 
 
+def _is_tie(ours: CheckedSide, theirs: CheckedSide, at: int, limit: Limit) -> bool:
+    """Return True if each side gives both sides' tokens at `at` the same probability within twice the limit: each may
+    be off by it."""
+    if limit.noise is None or at >= min(len(ours.logprobs), len(theirs.logprobs)):
+        return False
+    if at >= min(len(ours.answer_ids), len(theirs.answer_ids)):
+        return False
+    chosen = ours.answer_ids[at], theirs.answer_ids[at]
+    for side in (ours, theirs):
+        known = _values(side.logprobs[at])
+        if not all(token in known for token in chosen):
+            return False
+        if abs(known[chosen[0]] - known[chosen[1]]) > 2 * limit.of(max(known[one] for one in chosen)):
+            return False
+    return True
+
+
 def _likely(side: CheckedSide, at: int) -> str:
     return f" (log-probability {side.logprobs[at].logprob:.3f})" if at < len(side.logprobs) else ""
 
 
-def logprobs_apart(left: TokenLogprob, right: TokenLogprob) -> tuple[float, int]:
-    """Return the largest difference between the log-probabilities that both sides give to the same likely token, and
-    that token's id.
+def noise_between(left: Sequence[TokenLogprob], right: Sequence[TokenLogprob]) -> float | None:
+    """Return the largest difference between two runs' log-probabilities, as far as their tokens are equal; None if they
+    have none in common."""
+    found = []
+    for one, other in zip(left, right, strict=False):
+        found += [abs(first - second) for _, first, second in _likely_tokens(one, other)]
+        if one.token_id != other.token_id:
+            break
+    return max(found, default=None)
+
+
+def _likely_tokens(left: TokenLogprob, right: TokenLogprob) -> Iterator[tuple[int, float, float]]:
+    """Yield each likely token and its log-probability on both sides.
 
     A token that a side does not report is at most as likely as the least likely token that it does report.
     """
     ours, theirs = _values(left), _values(right)
-    worst = 0.0, left.token_id
     for token in dict.fromkeys((*ours, *theirs)):
         one, other = ours.get(token), theirs.get(token)
         if max(one if one is not None else -math.inf, other if other is not None else -math.inf) < math.log(LIKELY):
@@ -308,9 +381,7 @@ def logprobs_apart(left: TokenLogprob, right: TokenLogprob) -> tuple[float, int]
             one = min(other or 0.0, *ours.values())
         if other is None:
             other = min(one, *theirs.values())
-        if abs(one - other) > worst[0]:
-            worst = abs(one - other), token
-    return worst
+        yield token, one, other
 
 
 def _values(one: TokenLogprob) -> Mapping[int, float]:

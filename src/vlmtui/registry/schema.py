@@ -386,15 +386,15 @@ UNKNOWN_THINKING = Thinking(source="the variables' usual names")
 """For families whose record has no `[thinking]`."""
 
 Skill = Literal["what", "where", "count", "earlier", "compare", "read"]
-"""The tasks in `vlmtui doctor --model`."""
-ComparedStage = Literal["image tokens", "pixels", "next token"]
+"""The tasks of the questions that `vlmtui check` asks about drawn images."""
+ComparedStage = Literal["image tokens", "pixels", "log-probabilities"]
 
 
 class KnownDifference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A known difference between vLLM and Transformers with this family, and its reason."""
 
     stage: ComparedStage
-    """The first differing stage in `vlmtui parity`."""
+    """The first differing stage in `vlmtui check`."""
     device: Literal["", "cpu"] = ""
     """The kind of device on which vLLM differs; empty: all."""
     why: str
@@ -462,7 +462,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     untrained: tuple[Skill, ...] = ()
     """Tasks that its models were not trained for."""
     differences: tuple[KnownDifference, ...] = ()
-    """The known differences between vLLM and Transformers that `vlmtui parity` finds."""
+    """The known differences between vLLM and Transformers that `vlmtui check` finds."""
     trust_remote_code: bool = False
     """The model needs the repository's own Python code, which never runs without the user's permission."""
     processor: dict[str, ProcessorArgument] = msgspec.field(default_factory=dict)

@@ -65,8 +65,8 @@ _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 HERE = "here"
 """The name of the app's own engine and model."""
 EXAMPLES = (
-    "Write here, vllm, transformers, vllm==X.Y.Z, a model, a server's address or its name in config.toml; engine "
-    "arguments may follow: here dtype=bfloat16."
+    "Write here, vllm, transformers, vllm==X.Y.Z, a model, transformers:MODEL, a server's address or its name in "
+    "config.toml; engine arguments may follow: here dtype=bfloat16."
 )
 _ADDRESSES = ("http://", "https://", "unix:")
 _BACKENDS = (DEFAULT_BACKEND, TRANSFORMERS_BACKEND)
@@ -410,6 +410,9 @@ def find_engine(
 def _find_local(head: str, base: Model | None, registry: Registry, loaded: Sequence[tuple[str, Model]]) -> Model:
     if head == HERE:
         return _require_base(base, head)
+    backend, _, named = head.partition(":")
+    if named and (backend in _BACKENDS or "==" in backend):
+        return resolve(registry, named, read_backend(backend))
     if head in _BACKENDS or "==" in head:
         choice = read_backend(head)
         of = _require_base(base, head)

@@ -173,6 +173,22 @@ def add_document(store: Store, document: Document, folder: Path) -> ImportResult
     """Add a document to the store as a new conversation, after storing its media. `folder` contains the document's
     files. Files that are missing, damaged or not media are skipped and reported. Raises VlmtuiError for a file outside
     `folder`, or if the disk is full."""
+    local = with_stored_media(document, folder, store.media)
+    return ImportResult(_add(store, local.document), local.missing, local.left_out)
+
+
+class LocalDocument(NamedTuple):
+    """A document whose attachments are in a media store."""
+
+    document: Document
+    missing: tuple[str, ...]
+    left_out: tuple[str, ...]
+    """Both as in `ImportResult`."""
+
+
+def with_stored_media(document: Document, folder: Path, media: Path) -> LocalDocument:
+    """Store a document's media in `media`. `folder` contains the document's files. Raises VlmtuiError for a file
+    outside `folder`, or if the disk is full."""
     paths: dict[str, Path] = {}
     names: dict[str, list[str]] = {}
     for attachment in document.attachments:
@@ -183,15 +199,15 @@ def add_document(store: Store, document: Document, folder: Path) -> ImportResult
         data = _content(item, folder, f"$.media[{at}]")
         if data is None or hashlib.sha256(data).hexdigest() != item.sha256:
             missing += names.get(item.sha256, [])
-        elif store_medium(io.BytesIO(data), store.media, name=item.sha256) is None:
+        elif store_medium(io.BytesIO(data), media, name=item.sha256) is None:
             left_out += names.get(item.sha256, [item.file or f"{item.sha256[:12]}…"])
-        paths[item.sha256] = place(store.media, item.sha256)
+        paths[item.sha256] = place(media, item.sha256)
 
     def local(attachment: Attachment) -> Attachment:
         return msgspec.structs.replace(attachment, path=str(paths[attachment.sha256]))
 
     moved = with_attachments(document, local)
-    return ImportResult(_add(store, moved), tuple(dict.fromkeys(missing)), tuple(dict.fromkeys(left_out)))
+    return LocalDocument(moved, tuple(dict.fromkeys(missing)), tuple(dict.fromkeys(left_out)))
 
 
 def _add(store: Store, document: Document) -> ConversationId:

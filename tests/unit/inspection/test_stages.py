@@ -16,10 +16,9 @@ from vlmtui.inspection.stages import (
     Stage,
     StageOutcome,
     StageResult,
-    Tolerance,
     compare_sides,
     first_difference,
-    logprobs_apart,
+    noise_between,
 )
 from vlmtui.registry.schema import ComparedStage
 
@@ -44,13 +43,17 @@ def side(folder: Path, name: str = "a") -> CheckedSide:
         media=(MediaSpan(modality="image", index=0, offset=2, length=4, tokens=4, resized=(56, 56), grid=(1, 4, 4)),),
         seen=(SeenMedium(modality="image", index=0, values=(str(path),)),),
         answer_ids=(7, 8),
+        answer="ab",
         logprobs=(logprob(7, -0.5, t8=-1.0), logprob(8, -0.1, t7=-3.0)),
+        noise=0.01,
+        dtype="float32",
+        is_answered=True,
         words=WORDS,
     )
 
 
 def compare(ours: CheckedSide, theirs: CheckedSide) -> list[StageResult]:
-    return compare_sides(ours, theirs, Tolerance())
+    return compare_sides(ours, theirs)
 
 
 def difference(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
@@ -128,39 +131,92 @@ def test_an_unreadable_tensor_is_not_compared(tmp_path: Path) -> None:
     assert stages[Stage.PIXELS] is StageOutcome.UNKNOWN
 
 
-def test_different_logprobs_are_found_at_the_next_token(tmp_path: Path) -> None:
+def test_a_difference_of_log_probabilities_is_measured_in_noise(tmp_path: Path) -> None:
     sound = side(tmp_path)
     broken = msgspec.structs.replace(sound, logprobs=(logprob(7, -0.5, t8=-1.3), sound.logprobs[1]))
     found = difference(broken, sound)
-    assert found.stage is Stage.NEXT_TOKEN
-    assert found.largest == pytest.approx(0.3)
+    assert found.stage is Stage.LOGPROBS
+    assert found.largest == pytest.approx(0.3) and found.limit == 0.01
+    assert found.message == "0.3 apart at 'b' (8) of token 0, 30 × the noise of 0.01"
 
 
-def test_answers_may_differ_within_the_likeliest_tokens(tmp_path: Path) -> None:
+def test_a_difference_within_the_noise_of_either_side_is_none(tmp_path: Path) -> None:
     sound = side(tmp_path)
-    close = msgspec.structs.replace(sound, answer_ids=(7, 7), logprobs=(sound.logprobs[0], logprob(7, -0.3, t8=-0.4)))
-    assert first(close, sound) is None
-    far = msgspec.structs.replace(sound, answer_ids=(7, 5), logprobs=(sound.logprobs[0], logprob(5, -0.3, t8=-0.4)))
+    near = msgspec.structs.replace(sound, logprobs=(logprob(7, -0.509, t8=-1.0), sound.logprobs[1]))
+    quiet = msgspec.structs.replace(sound, noise=0.001)
+    assert first(near, quiet) is None and first(quiet, near) is None
+    assert first(msgspec.structs.replace(near, noise=0.001), quiet) is Stage.LOGPROBS
+
+
+@pytest.mark.parametrize(("dtype", "apart"), [("float32", 1e-5), ("float16", 4e-4), ("bfloat16", 7e-3), ("", 7e-3)])
+def test_without_noise_the_rounding_of_the_number_format_is_allowed(tmp_path: Path, dtype: str, apart: float) -> None:
+    sound = msgspec.structs.replace(side(tmp_path), noise=None, dtype=dtype)
+    for factor, stage in ((1, None), (2, Stage.LOGPROBS)):
+        other = logprob(7, -0.5 - factor * apart, t8=-1.0)
+        assert first(msgspec.structs.replace(sound, logprobs=(other, sound.logprobs[1])), sound) is stage
+
+
+def test_the_coarser_number_format_counts(tmp_path: Path) -> None:
+    sound = msgspec.structs.replace(side(tmp_path), noise=None)
+    coarse = msgspec.structs.replace(sound, dtype="bfloat16", logprobs=(logprob(7, -0.507, t8=-1.0), sound.logprobs[1]))
+    assert first(coarse, sound) is None
+
+
+def test_fixed_tokens_are_compared_although_the_answers_part(tmp_path: Path) -> None:
+    sound = side(tmp_path)
+    fixed = msgspec.structs.replace(sound, fixed=sound.logprobs)
+    parted = msgspec.structs.replace(
+        fixed, answer_ids=(5, 5), logprobs=(logprob(5, -0.1),), fixed=(sound.logprobs[0], logprob(8, -0.3, t7=-3.0))
+    )
+    found = difference(parted, fixed)
+    assert found.stage is Stage.LOGPROBS and "of token 1" in found.message
+
+
+def test_answers_may_part_at_equally_likely_tokens(tmp_path: Path) -> None:
+    sound = side(tmp_path)
+    tied = msgspec.structs.replace(sound, logprobs=(sound.logprobs[0], logprob(8, -0.3, t7=-0.305)))
+    other = msgspec.structs.replace(
+        tied, answer_ids=(7, 7), logprobs=(sound.logprobs[0], logprob(7, -0.302, t8=-0.303))
+    )
+    assert first(other, tied) is None
+    far = msgspec.structs.replace(sound, answer_ids=(7, 7), answer="aa")
     assert first(far, sound) is Stage.ANSWER
 
 
-def test_drifting_logprobs_differ_before_the_tokens(tmp_path: Path) -> None:
+def test_drifting_log_probabilities_are_found_before_the_tokens(tmp_path: Path) -> None:
     sound = side(tmp_path)
     drifted = msgspec.structs.replace(sound, logprobs=(sound.logprobs[0], logprob(8, -0.2, t7=-3.0)))
-    assert first(drifted, sound) is Stage.ANSWER
+    assert first(drifted, sound) is Stage.LOGPROBS
 
 
 def test_a_failed_engine_is_compared_up_to_its_failure(tmp_path: Path) -> None:
     sound = side(tmp_path)
-    failed = msgspec.structs.replace(sound, answer_ids=(), logprobs=(), error="out of memory")
+    failed = msgspec.structs.replace(sound, answer_ids=(), logprobs=(), is_answered=False, error="out of memory")
     assert [one.stage for one in compare(failed, sound)] == [Stage.TEXT, Stage.TOKENS, Stage.PLACES, Stage.PIXELS]
 
 
-def test_answers_without_log_probabilities_are_not_compared(tmp_path: Path) -> None:
-    sound = msgspec.structs.replace(side(tmp_path), is_answered=True)
+def test_without_log_probabilities_the_answers_are_compared(tmp_path: Path) -> None:
+    sound = side(tmp_path)
     silent = msgspec.structs.replace(sound, logprobs=())
     told = {one.stage: one.outcome for one in compare(silent, sound)}
-    assert told[Stage.NEXT_TOKEN] is told[Stage.ANSWER] is StageOutcome.UNKNOWN
+    assert (told[Stage.LOGPROBS], told[Stage.ANSWER]) == (StageOutcome.UNKNOWN, StageOutcome.SAME)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "outcome", "message"),
+    [
+        (7, StageOutcome.COUNTS, "7 tokens in the prompt; a side tells no more"),
+        (3, StageOutcome.DIFFERS, "3 tokens in the prompt, and 7 (image 1: 4)"),
+    ],
+)
+def test_a_server_that_counts_tokens_alone_is_judged_by_the_count(
+    tmp_path: Path, tokens: int, outcome: StageOutcome, message: str
+) -> None:
+    server = CheckedSide(prompt_tokens=tokens, answer="ab", is_answered=True)
+    found = compare(server, side(tmp_path))[0]
+    assert (found.stage, found.outcome, found.message) == (Stage.PLACES, outcome, message)
+    text = msgspec.structs.replace(side(tmp_path), media=())
+    assert compare(server, text)[0].stage is Stage.TOKENS
 
 
 def test_unknown_places_are_compared_by_token_counts(tmp_path: Path) -> None:
@@ -175,24 +231,28 @@ def test_unknown_places_are_compared_by_token_counts(tmp_path: Path) -> None:
     assert difference(sound, larger).message == "image 1: size 56×56 and 112×56"
 
 
-def test_a_recorded_answer_must_have_equal_tokens(tmp_path: Path) -> None:
+def test_a_recorded_answer_must_have_equal_tokens() -> None:
     then = CheckedSide(answer="ab", answer_ids=(7, 8), is_answered=True, words=WORDS)
     now = msgspec.structs.replace(then, answer="aa", answer_ids=(7, 7), logprobs=(logprob(7, -0.1), logprob(7, -0.2)))
-    exact = Tolerance(logprobs=None)
-    (found,) = compare_sides(now, then, exact)
-    assert (found.stage, found.outcome) == (Stage.ANSWER, StageOutcome.DIFFERS)
+    found = difference(now, then)
+    assert found.stage is Stage.ANSWER
     assert found.message == "from token 1 on: 'a' (7) (log-probability -0.200) and 'b' (8)"
-    assert compare_sides(then, then, exact)[0].outcome is StageOutcome.SAME
+    assert compare(then, then)[-1].outcome is StageOutcome.SAME
     words = msgspec.structs.replace(now, answer_ids=())
-    assert "from character 1 on: 'a' and 'b'" in compare_sides(words, then, exact)[0].message
-    assert compare_sides(msgspec.structs.replace(now, is_answered=False), then, exact) == []
+    assert "from character 1 on: 'a' and 'b'" in difference(words, then).message
+    assert compare(msgspec.structs.replace(now, is_answered=False), then) == []
+
+
+def test_noise_is_the_largest_difference_up_to_the_first_other_token() -> None:
+    one = (logprob(7, -0.5, t8=-2.0), logprob(8, -0.1))
+    assert noise_between(one, one) == 0.0
+    assert noise_between(one, (logprob(7, -0.6, t8=-2.3), logprob(8, -0.9))) == pytest.approx(0.8)
+    assert noise_between(one, (logprob(8, -0.6, t7=-0.7), logprob(8, -0.9))) == pytest.approx(1.4)
+    assert noise_between(one, ()) is None
 
 
 def test_an_unreported_token_counts_as_the_least_likely() -> None:
-    ours, theirs = logprob(7, -0.5, t8=-2.0), logprob(7, -0.5, t5=-0.9)
-    apart, token = logprobs_apart(ours, theirs)
-    assert token == 5
-    assert apart == pytest.approx(1.1)
+    assert noise_between([logprob(7, -0.5, t8=-2.0)], [logprob(7, -0.5, t5=-0.9)]) == pytest.approx(1.1)
 
 
 def pictures(kind: str) -> tuple[Floats, Floats]:

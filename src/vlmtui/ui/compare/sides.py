@@ -202,7 +202,7 @@ class SidesScreen(Screen[None]):
 
 async def ask_export(app: VlmtuiApp, document: Comparison, name: str) -> None:
     """Ask for a file, suggesting `name`, and write a comparison to it."""
-    hint = ".md to read · .html with images · .json to replay"
+    hint = ".md to read · .html with images · .json to check again"
     chosen = await ask_user(app, NameScreen("Export to", value=name, hint=hint))
     if chosen is None:
         return

@@ -1,4 +1,4 @@
-"""Golden prompts by the model's own processor are those of the real engine."""
+"""Prompts by the model's own processor are those of the real engine."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from vlmtui.engine.local.model_reader import LocalModelReader
 from vlmtui.inspection.stages import CheckedSide
 from vlmtui.paths import Paths
 from vlmtui.registry.match import Model
-from vlmtui.session.checking import canned_cases, sides_by_engine, sides_by_processor
+from vlmtui.session.check.cases import built_in_cases
+from vlmtui.session.check.sides import sides_by_engine, sides_by_processor
 
 pytestmark = pytest.mark.engine
 
 
-async def test_golden_prompts_of_processor_and_engine_are_equal(
+async def test_prompts_of_processor_and_engine_are_equal(
     engine: WorkerClient, shapes: Model, engine_paths: Paths, tmp_path: Path
 ) -> None:
-    cases = canned_cases(shapes, (), ("chat", "raw"), engine_paths.media)
-    assert len(cases) == 16
+    cases = built_in_cases(shapes, (), ("chat", "raw"), engine_paths.media)
+    assert len(cases) == 24
     here = sides_by_processor(LocalModelReader(engine_paths), shapes, cases)
     there = await sides_by_engine(engine, cases, tmp_path / "values", is_asked=False)
     for case, processor, vllm in zip(cases, here, there, strict=True):

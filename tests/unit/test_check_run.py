@@ -10,12 +10,14 @@ import msgspec
 from tests.support.batches import RepeatingEngine
 from tests.support.scripted_engine import scripted_info
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.generation import EngineEvent, GenerateRequest, RenderRequest, Request, View
+from vlmtui.domain.generation import EngineEvent, GenerateRequest, RenderRequest, Request, ScoreRequest, View
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.inspection.build import fingerprint_of
-from vlmtui.inspection.stages import CheckedSide, Stage, StageOutcome, Tolerance
+from vlmtui.inspection.stages import CheckedSide, Stage, StageOutcome
 from vlmtui.registry.loader import Registry
-from vlmtui.session.checking import CheckCase, CheckResult, case_of, changed_fingerprint, run_cases, sides_by_engine
+from vlmtui.session.check.cases import CheckCase, case_of
+from vlmtui.session.check.run import CheckResult, changed_fingerprint, run_cases
+from vlmtui.session.check.sides import sides_by_engine
 
 RECORDED = CheckedSide(token_ids=(1, 2, 3), answer="red", answer_ids=(7, 8), is_answered=True)
 GOLDEN = CheckedSide(token_ids=(1, 2, 3))
@@ -25,7 +27,7 @@ async def results(recorded: CheckedSide | None, engines: Mapping[str, CheckedSid
     """Return the result of a case on these engines."""
 
     def made(side: CheckedSide | VlmtuiError) -> object:
-        async def make(cases: Sequence[CheckCase]) -> list[CheckedSide]:
+        async def make(cases: Sequence[CheckCase], answers: Sequence[tuple[int, ...]]) -> list[CheckedSide]:
             if isinstance(side, VlmtuiError):
                 raise side
             return [side]
@@ -35,7 +37,7 @@ async def results(recorded: CheckedSide | None, engines: Mapping[str, CheckedSid
     case = case_of(Registry.bundled()["shapes"], "image", "chat", (user_turn("What?"),))
     case = msgspec.structs.replace(case, recorded=recorded)
     makers = {name: made(side) for name, side in engines.items()}
-    return await run_cases([case], makers, lambda: Tolerance(logprobs=None))  # type: ignore[arg-type]
+    return await run_cases([case], makers)  # type: ignore[arg-type]
 
 
 def changed(**values: object) -> CheckedSide:
@@ -54,7 +56,7 @@ async def test_a_different_prompt_may_have_the_same_answer() -> None:
     assert outcomes[Stage.TOKENS] is StageOutcome.DIFFERS and outcomes[Stage.ANSWER] is StageOutcome.SAME
 
 
-async def test_a_golden_prompt_has_the_first_engines_answer_as_its_base() -> None:
+async def test_a_recorded_prompt_has_the_first_engines_answer_as_its_base() -> None:
     here, there = await results(GOLDEN, {"here": RECORDED, "there": changed(answer="blue", answer_ids=(9,))})
     assert here.first is None and Stage.ANSWER not in {one.stage for one in here.stages}
     assert there.first is not None and there.first.stage is Stage.ANSWER
@@ -103,6 +105,7 @@ async def test_values_and_log_probabilities_are_requested_if_possible(tmp_path: 
     case = case_of(Registry.bundled()["shapes"], "text", "chat", (user_turn("What?"),))
     (side,) = await sides_by_engine(engine, [case], tmp_path / "values")
     assert (side.token_ids, side.is_answered, side.error) == ((1, 2), True, "")
-    seen, answered = asked
+    seen, answered, *again = asked
     assert isinstance(seen, RenderRequest) and seen.view == View(folder=str(tmp_path / "values"), values=True)
     assert isinstance(answered, GenerateRequest) and answered.logprobs == 20
+    assert len(again) == 5 and all(isinstance(one, ScoreRequest) and one.tokens == side.answer_ids for one in again)

@@ -1,4 +1,4 @@
-"""`vlmtui golden`: records prompts, and finds every kind of change in them."""
+"""`vlmtui check record`: records prompts; `check` finds every kind of change in them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def edit(path: Path, change: Callable[[Json], None]) -> None:
 
 
 def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the test that docs/lab.md shows."""
-    page = (ROOT / "docs/lab.md").read_text(encoding="utf-8")
-    (folder / "test_golden.py").write_text(page.partition("```python\n")[2].partition("```")[0])
+    """Run the test that docs/check.md shows."""
+    page = (ROOT / "docs/check.md").read_text(encoding="utf-8")
+    (folder / "test_prompts.py").write_text(page.partition("```python\n")[2].partition("```")[0])
     bin_folder = str(Path(sys.executable).parent)
     env = {**os.environ, "PATH": os.pathsep.join([bin_folder, os.environ["PATH"]])}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
@@ -50,20 +50,20 @@ def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.timeout(600)
-def test_golden_prompts_are_recorded_and_each_change_is_found(vlmtui: CommandLine, model: Path, tmp_path: Path) -> None:
-    golden = tmp_path / "golden"
+def test_prompts_are_recorded_and_each_change_is_found(vlmtui: CommandLine, model: Path, tmp_path: Path) -> None:
+    recorded = tmp_path / "recorded"
     cases = ("--case", "image", "--case", "images", "--case", "video", "--case", "later_image")
-    recorded = vlmtui("golden", "record", str(golden), "--model", str(model), *cases)
-    assert recorded.code == 0, recorded.err
-    files = {Path(line).name.partition(".")[0]: Path(line) for line in recorded.out.splitlines()}
+    done = vlmtui("check", "record", str(recorded), "--model", str(model), *cases)
+    assert done.code == 0, done.err
+    files = {Path(line).name.partition(".")[0]: Path(line) for line in done.out.splitlines()}
     assert list(files) == ["image", "images", "video", "later_image"]
     data: Json = json.loads(files["images"].read_text())
     assert data["model"] == "../../checkpoint"
     assert [one["tokens"] for one in data["media"]] == [36, 28]
     assert json.loads(files["video"].read_text())["media"][0]["tokens"] > 0
-    refused = vlmtui("golden", "check", str(golden))
+    refused = vlmtui("check", str(recorded))
     assert refused.code == 2 and "If it is yours, add --model " in refused.out
-    check = ("golden", "check", str(golden), "--model", str(model))
+    check = ("check", str(recorded), "--model", str(model))
     same = vlmtui(*check)
     assert same.code == 0, same.out + same.err
     assert "4 compared: 4 the same, 0 differ, 0 failed." in same.err
@@ -85,18 +85,18 @@ def test_golden_prompts_are_recorded_and_each_change_is_found(vlmtui: CommandLin
     files["video"].write_text(json.dumps({"format": 2}))
     refused = vlmtui(*check)
     assert refused.code == 2
-    assert "video.chat.json is not a golden prompt. " in refused.out
+    assert "video.chat.json is not a recorded prompt. " in refused.out
     assert "4 compared: 0 the same, 3 differ, 1 failed." in refused.err
 
 
 @pytest.mark.timeout(600)
 def test_a_user_question_is_recorded_and_tested(vlmtui: CommandLine, tmp_path: Path) -> None:
-    golden, picture = tmp_path / "golden", tmp_path / "pictures" / "mine.png"
+    recorded, picture = tmp_path / "recorded", tmp_path / "pictures" / "mine.png"
     picture.parent.mkdir()
     shutil.copyfile(bundled("samples") / "three-shapes.png", picture)
     mine = ("--case", "mine", "--question", "Where is the star?", "--image", str(picture), "--mode", "both")
-    assert vlmtui("golden", "record", str(golden), "--model", "shapes", *mine).code == 0
-    (chat,) = golden.glob("*/mine.chat.json")
+    assert vlmtui("check", "record", str(recorded), "--model", "shapes", *mine).code == 0
+    (chat,) = recorded.glob("*/mine.chat.json")
     assert json.loads(chat.read_text())["media"][0]["file"] == "mine.png"
     assert (chat.parent / "mine.png").read_bytes() == picture.read_bytes()
     passed = run_pytest(tmp_path)
@@ -116,32 +116,33 @@ def test_an_unrecordable_prompt_gives_the_reason(
     vlmtui: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    ran = vlmtui("golden", "record", str(tmp_path), "--model", "qwen2_vl")
+    ran = vlmtui("check", "record", str(tmp_path), "--model", "qwen2_vl")
     assert ran.code == 2 and "is not downloaded" in ran.err
-    ran = vlmtui("golden", "record", str(tmp_path), "--model", "shapes", "--case", "nonsense")
+    ran = vlmtui("check", "record", str(tmp_path), "--model", "shapes", "--case", "nonsense")
     assert ran.code == 2 and "has no conversation 'nonsense'" in ran.err
-    ran = vlmtui("golden", "check", str(tmp_path / "empty"))
-    assert ran.code == 2 and "has no golden prompts" in ran.err
-    assert vlmtui("golden").code == 2
+    (tmp_path / "empty").mkdir()
+    ran = vlmtui("check", str(tmp_path / "empty"))
+    assert ran.code == 2 and "has no recorded cases" in ran.err
+    assert vlmtui("check").code == 2
 
 
 def test_an_engine_with_earlier_files_is_refused_or_loaded_again(
     short_path: Path, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    golden, output, document = tmp_path / "golden", tmp_path / "out.jsonl", tmp_path / "kept.json"
+    cases, output, document = tmp_path / "cases", tmp_path / "out.jsonl", tmp_path / "kept.json"
     named = ("--model", str(model))
     picture = ("--image", str(bundled("samples") / "circle.png"))
     with opened(short_path, monkeypatch, capsys) as vlmtui:
         asked = vlmtui("ask", "What?", *named, *picture, "--export", str(document), "--keep-alive", "forever")
         assert asked.code == 0, asked.err
-        assert vlmtui("golden", "record", str(golden), *named, "--case", "text", "--with-engine").code == 0
+        assert vlmtui("check", "record", str(cases), *named, "--case", "text", "--on", "here").code == 0
         (model / "chat_template.jinja").write_text("another")
         told = "have changed since it was loaded: chat_template.jinja."
         refusing = (
             ("batch", *named, *picture, "--prompt", "What?", "-o", str(output)),
-            ("golden", "check", str(golden), *named, "--with-engine"),
-            ("replay", str(document), *named),
-            ("parity", *named[1:], "--case", "text"),
+            ("check", str(cases), *named, "--on", "here"),
+            ("check", str(document), *named),
+            ("check", "--on", str(model), "--case", "text"),
         )
         for command in refusing:
             ran = vlmtui(*command)

@@ -1,12 +1,13 @@
-"""Golden prompts: JSON files that record a model's prompt for a conversation, to detect later changes."""
+"""Recorded cases: JSON files that record a model's prompt for a conversation, to detect later changes."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count, groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -28,24 +29,24 @@ _IDS_MAX = 4_000_000
 By: TypeAlias = Literal["processor", "engine"]
 
 
-class GoldenPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part of a message: a text, or the index of an item in `Golden.media`."""
+class RecordedPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part of a message: a text, or the index of an item in `RecordedCase.media`."""
 
     text: str | None = None
     media: int | None = None
 
 
-class GoldenTurn(msgspec.Struct, frozen=True):
+class RecordedTurn(msgspec.Struct, frozen=True):
     role: Role
-    parts: tuple[GoldenPart, ...]
+    parts: tuple[RecordedPart, ...]
 
 
-class GoldenMedium(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedMedium(msgspec.Struct, frozen=True, kw_only=True):
     """An attachment, with its tokens and size in the prompt."""
 
     modality: Modality
     file: str
-    """`bundled:NAME`, or a path relative to the golden file."""
+    """`bundled:NAME`, or a path relative to the recorded file."""
     sha256: str
     tokens: int
     resized: tuple[int, int] | None = None
@@ -53,22 +54,24 @@ class GoldenMedium(msgspec.Struct, frozen=True, kw_only=True):
     grid: tuple[int, ...] = ()
 
 
-class Golden(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedCase(msgspec.Struct, frozen=True, kw_only=True):
     """A model's prompt for a conversation."""
 
     format: Literal[1] = 1
     model: str
-    """A model family, a repository, or a folder relative to the golden file (`./…`, `../…`)."""
+    """A model family, a repository, or a folder relative to the recorded file (`./…`, `../…`)."""
     case: str
     mode: Literal["chat", "raw"]
     by: By
     """`processor`: the model's tokenizer and processor in Transformers; `engine`: vLLM."""
-    conversation: tuple[GoldenTurn, ...]
+    conversation: tuple[RecordedTurn, ...]
     prompt: tuple[str, ...]
     """The lines of the prompt's text, with their line breaks. If `by` is `engine`, placeholders are expanded."""
     token_ids: tuple[int | str, ...]
     """The token ids; `ID×COUNT` for equal ids in a row."""
-    media: tuple[GoldenMedium, ...] = ()
+    media: tuple[RecordedMedium, ...] = ()
+    variables: dict[str, object] = {}
+    """The variables of the chat template that the prompt was made with."""
 
 
 def folded_ids(ids: Sequence[int]) -> tuple[int | str, ...]:
@@ -85,9 +88,9 @@ def text_lines(text: str) -> tuple[str, ...]:
     return tuple(re.findall("[^\n]*\n|[^\n]+", text))
 
 
-def encode_golden(golden: Golden) -> bytes:
+def encode_recorded(recorded: RecordedCase) -> bytes:
     """Return the file's content: JSON with one line for each turn, line of the prompt, and attachment."""
-    built = msgspec.to_builtins(golden)
+    built = msgspec.to_builtins(recorded)
     lines = []
     for name, value in built.items():
         if isinstance(value, list | tuple) and value and name != "token_ids":
@@ -98,12 +101,12 @@ def encode_golden(golden: Golden) -> bytes:
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
-def read_golden(path: Path) -> Golden:
-    """Read a golden file. Raises VlmtuiError for another kind of file or another version of the format."""
+def read_recorded(path: Path) -> RecordedCase:
+    """Read a recorded file. Raises VlmtuiError for another kind of file or another version of the format."""
     try:
-        return decode_json(read_whole(path, bytes_max=_BYTES_MAX), Golden)
+        return decode_json(read_whole(path, bytes_max=_BYTES_MAX), RecordedCase)
     except ValueError as error:
-        raise bad_input(f"{shown_name(path)} is not a golden prompt.", detail=str(error)) from error
+        raise bad_input(f"{shown_name(path)} is not a recorded prompt.", detail=str(error)) from error
 
 
 def unfolded(ids: Sequence[int | str]) -> list[int]:
@@ -115,14 +118,14 @@ def unfolded(ids: Sequence[int | str]) -> list[int]:
             continue
         token, _, count = one.partition("×")
         if not (token.isascii() and token.isdigit() and count.isascii() and count.isdigit() and len(count) < 8):
-            raise bad_input(f"The golden prompt has an invalid run of tokens: {quoted(one)}.")
+            raise bad_input(f"The recorded prompt has an invalid run of tokens: {quoted(one)}.")
         if len(found) + int(count) > _IDS_MAX:
-            raise bad_input(f"The golden prompt has more than {_IDS_MAX:,} tokens.")
+            raise bad_input(f"The recorded prompt has more than {_IDS_MAX:,} tokens.")
         found += [int(token)] * int(count)
     return found
 
 
-def golden_of(
+def recorded_of(
     turns: Sequence[Turn],
     files: Sequence[str],
     side: CheckedSide,
@@ -131,16 +134,17 @@ def golden_of(
     case: str,
     mode: Literal["chat", "raw"],
     by: By,
-) -> Golden:
-    """Return the golden prompt of a conversation. `side`: the model's prompt. `files`: the path to record for each
-    attachment (`GoldenMedium.file`)."""
+    variables: Mapping[str, object] = MappingProxyType({}),
+) -> RecordedCase:
+    """Return the recorded prompt of a conversation. `side`: the model's prompt. `files`: the path to record for each
+    attachment (`RecordedMedium.file`). `variables`: those of the chat template."""
     attachments = all_attachments(turns)
     numbers = count()
     conversation = [
-        GoldenTurn(
+        RecordedTurn(
             turn.role,
             tuple(
-                GoldenPart(media=next(numbers)) if isinstance(part, Media) else GoldenPart(text=part.text)
+                RecordedPart(media=next(numbers)) if isinstance(part, Media) else RecordedPart(text=part.text)
                 for part in turn.parts
             ),
         )
@@ -149,11 +153,11 @@ def golden_of(
     spans = {(one.modality, one.index): one for one in side.media}
     media = []
     for place, attachment, file in zip(_places(attachments), attachments, files, strict=True):
-        medium = GoldenMedium(modality=attachment.modality, file=file, sha256=attachment.sha256, tokens=0)
+        medium = RecordedMedium(modality=attachment.modality, file=file, sha256=attachment.sha256, tokens=0)
         if (span := spans.get(place)) is not None:
             medium = msgspec.structs.replace(medium, tokens=span.tokens, resized=span.resized, grid=span.grid)
         media.append(medium)
-    return Golden(
+    return RecordedCase(
         model=model,
         case=case,
         mode=mode,
@@ -162,10 +166,11 @@ def golden_of(
         prompt=text_lines(side.text),
         token_ids=folded_ids(side.token_ids),
         media=tuple(media),
+        variables=dict(variables),
     )
 
 
-def recorded_side(golden: Golden) -> CheckedSide:
+def recorded_side(recorded: RecordedCase) -> CheckedSide:
     """Return the recorded prompt for `compare_sides`. Raises VlmtuiError for invalid token ids."""
     media = tuple(
         MediaSpan(
@@ -177,12 +182,12 @@ def recorded_side(golden: Golden) -> CheckedSide:
             resized=one.resized,
             grid=one.grid,
         )
-        for (_, index), one in zip(_places(golden.media), golden.media, strict=True)
+        for (_, index), one in zip(_places(recorded.media), recorded.media, strict=True)
     )
-    return CheckedSide(text="".join(golden.prompt), token_ids=tuple(unfolded(golden.token_ids)), media=media)
+    return CheckedSide(text="".join(recorded.prompt), token_ids=tuple(unfolded(recorded.token_ids)), media=media)
 
 
-def _places(media: Sequence[Attachment | GoldenMedium]) -> list[tuple[Modality, int]]:
+def _places(media: Sequence[Attachment | RecordedMedium]) -> list[tuple[Modality, int]]:
     """Return (modality, index among the items of this modality) for each item."""
     numbers: Counter[Modality] = Counter()
     found = []

@@ -1,4 +1,4 @@
-"""`vlmtui replay` of golden prompts and kept answers, on this machine and on a real `vllm serve` by its address."""
+"""`vlmtui check` of recorded prompts and kept answers, on this machine and on a real `vllm serve` by its address."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rows(ran_out: str) -> dict[tuple[str, str, str], dict[str, Any]]:
 
 def test_a_server_repeats_golden_prompts_and_answers(vlmtui: CommandLine, tmp_path: Path) -> None:
     golden, kept = tmp_path / "golden", tmp_path / "kept.json"
-    recorded = vlmtui("golden", "record", str(golden), "--model", "shapes", "--case", "image", "--case", "text")
+    recorded = vlmtui("check", "record", str(golden), "--model", "shapes", "--case", "image", "--case", "text")
     assert recorded.code == 0, recorded.err
     with tempfile.TemporaryDirectory(prefix="vlmtui-", dir="/tmp") as folder:
         port = free_port()
@@ -41,7 +41,7 @@ def test_a_server_repeats_golden_prompts_and_answers(vlmtui: CommandLine, tmp_pa
             assert asked.code == 0 and "A red circle" in asked.out, asked.err
             server.wait_until_ready(address)
             given = [str(golden), str(kept), "--on", "here", "--on", address]
-            ran = vlmtui("replay", *given, "--json")
+            ran = vlmtui("check", *given, "--json")
         finally:
             server.end()
     assert ran.code == 0, ran.out + ran.err + server.newest()

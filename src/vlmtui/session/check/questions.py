@@ -1,4 +1,4 @@
-"""A smoke test of a loaded model: asks about drawn images, and judges whether the model sees them."""
+"""Questions about drawn images, whose answers show that a model sees them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Words = tuple[tuple[str, ...], ...]
 """Groups of words: the answer needs a word of each group."""
 
 
-class SmokeOutcome(StrEnum):
+class QuestionOutcome(StrEnum):
     RIGHT = "right"
     WRONG = "wrong"
     NOT_TRAINED = "not trained"
@@ -41,7 +41,7 @@ class SmokeOutcome(StrEnum):
     FAILED = "failed"
 
 
-class SmokeCase(msgspec.Struct, frozen=True, kw_only=True):
+class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation about drawn images, and the words that its answer needs."""
 
     skill: Skill
@@ -51,11 +51,11 @@ class SmokeCase(msgspec.Struct, frozen=True, kw_only=True):
     """Words that must not come before the expected ones."""
 
     @property
-    def question(self) -> str:
+    def text(self) -> str:
         return self.turns[-1].text
 
 
-class SmokeResult(msgspec.Struct, frozen=True, kw_only=True):
+class QuestionResult(msgspec.Struct, frozen=True, kw_only=True):
     """A question, the answer, and the answer that was expected."""
 
     skill: Skill
@@ -63,10 +63,10 @@ class SmokeResult(msgspec.Struct, frozen=True, kw_only=True):
     seen: str
     """The answer. Hostile text."""
     expected: str
-    outcome: SmokeOutcome
+    outcome: QuestionOutcome
 
 
-def smoke_cases(folder: Path, media: Path, seed: int = SEED) -> list[SmokeCase]:
+def questions(folder: Path, media: Path, seed: int = SEED) -> list[Question]:
     """Draw the images into `folder`, store them in `media`, and return the conversations. Blocking."""
     rng = Random(seed)
 
@@ -89,8 +89,8 @@ def smoke_cases(folder: Path, media: Path, seed: int = SEED) -> list[SmokeCase]:
 
     def case(
         skill: Skill, turns: Sequence[Turn], *expected: tuple[str, ...], unwanted: tuple[str, ...] = ()
-    ) -> SmokeCase:
-        return SmokeCase(skill=skill, turns=tuple(turns), expected=expected, unwanted=unwanted)
+    ) -> Question:
+        return Question(skill=skill, turns=tuple(turns), expected=expected, unwanted=unwanted)
 
     named = [((colour,), (kind, *_ALSO[kind])) for colour, kind in things]
     return [
@@ -133,7 +133,7 @@ def _drawn(*shapes: tuple[str, str, float]) -> Image.Image:
     return canvas
 
 
-def is_right(case: SmokeCase, answer: str) -> bool:
+def is_right(case: Question, answer: str) -> bool:
     """Return True if an answer has all expected words, and no unwanted word before them."""
     words = [word.removesuffix("s") for word in re.findall(r"[a-z]+|[0-9]+", answer.lower())]
     unwanted = _place(words, case.unwanted)
@@ -145,30 +145,30 @@ def _place(words: Sequence[str], wanted: Sequence[str]) -> int:
     return next((at for at, word in enumerate(words) if word in wanted), len(words))
 
 
-async def ask_smoke(engine: Engine, family: Family, case: SmokeCase, sampling: Sampling) -> SmokeResult:
+async def ask_question(engine: Engine, family: Family, case: Question, sampling: Sampling) -> QuestionResult:
     """Ask the question of a case with greedy sampling, and judge the answer. Asks it even if the model was not trained
     for that kind of task."""
     sampling = msgspec.structs.replace(sampling, temperature=0.0, max_tokens=_TOKENS, seed=0)
     expected = " and ".join("/".join(group) for group in case.expected)
 
-    def result(outcome: SmokeOutcome, seen: str) -> SmokeResult:
-        return SmokeResult(skill=case.skill, asked=case.question, seen=seen, expected=expected, outcome=outcome)
+    def result(outcome: QuestionOutcome, seen: str) -> QuestionResult:
+        return QuestionResult(skill=case.skill, asked=case.text, seen=seen, expected=expected, outcome=outcome)
 
     try:
         lanes = Lanes([Lane(lane_spec(family, case.turns, sampling), engine)])
     except VlmtuiError as error:
-        return result(SmokeOutcome.IMPOSSIBLE, error.message)
+        return result(QuestionOutcome.IMPOSSIBLE, error.message)
     await lanes.run()
     answer = lanes[0].answer
     if answer.failure is not None:
-        return result(SmokeOutcome.FAILED, answer.failure.message)
+        return result(QuestionOutcome.FAILED, answer.failure.message)
     seen = answer.text.strip()
     if is_right(case, seen):
-        return result(SmokeOutcome.RIGHT, seen)
-    return result(SmokeOutcome.NOT_TRAINED if case.skill in family.untrained else SmokeOutcome.WRONG, seen)
+        return result(QuestionOutcome.RIGHT, seen)
+    return result(QuestionOutcome.NOT_TRAINED if case.skill in family.untrained else QuestionOutcome.WRONG, seen)
 
 
-def sees(results: Sequence[SmokeResult]) -> bool:
+def sees(results: Sequence[QuestionResult]) -> bool:
     """Return True if the answers name colour and kind of two or more of the three single shapes. Guessing succeeds 1
     time in 16."""
-    return sum(one.skill == "what" and one.outcome is SmokeOutcome.RIGHT for one in results) >= 2
+    return sum(one.skill == "what" and one.outcome is QuestionOutcome.RIGHT for one in results) >= 2

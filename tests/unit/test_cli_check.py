@@ -1,4 +1,4 @@
-"""`vlmtui replay` and `ask --on`, with a worker that answers with its prompt."""
+"""`vlmtui check` of comparisons, and `ask --on`, with a worker that answers with its prompt."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def test_unknown_engines_are_reported_before_a_load(cli: CommandLine, arguments:
     assert cli.workers == []
 
 
-def test_a_document_is_replayed_on_two_engines(cli: CommandLine, tmp_path: Path) -> None:
+def test_a_document_is_checked_on_two_engines(cli: CommandLine, tmp_path: Path) -> None:
     kept = tmp_path / "kept" / "one.json"
     kept.parent.mkdir()
     assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0
-    ran = cli("replay", str(kept.parent), "--on", "here", "--on", "here dtype=bfloat16")
+    ran = cli("check", str(kept.parent), "--on", "here", "--on", "here dtype=bfloat16")
     assert ran.code == 0, ran.err + ran.out
     head, *rows = ran.out.splitlines()
     assert head.split("  ")[0] == "file" and [row.split()[0] for row in rows[:2]] == ["kept/one.json"] * 2
@@ -79,13 +79,13 @@ def test_a_document_remembers_the_adapter_of_its_answer(
     assert ran.code == 0, ran.err
     document = from_json(kept.read_bytes())
     assert [side.adapter for side in document.sides] == ["~/loras/my-ocr"]
-    ran = cli("replay", str(kept))
+    ran = cli("check", str(kept))
     assert ran.code == 2 and "add --adapter '~/loras/my-ocr'" in ran.out and cli.workers == []
     own = ("--adapter", str(adapter.parent))
-    ran = cli("replay", str(kept), *own)
+    ran = cli("check", str(kept), *own)
     assert ran.code == 0, ran.err + ran.out
     (adapter / "adapter_config.json").unlink()
-    ran = cli("replay", str(kept), *own)
+    ran = cli("check", str(kept), *own)
     assert (ran.code, ran.out) == (2, "") and "my-ocr is no adapter" in ran.err
     assert cli.workers == []
 
@@ -99,7 +99,7 @@ def test_a_document_has_no_folder_loaded(
     kept = tmp_path / "one.json"
     assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0
     kept.write_bytes(to_json(msgspec.structs.replace(from_json(kept.read_bytes()), model=name)))
-    ran = cli("replay", str(kept))
+    ran = cli("check", str(kept))
     assert ran.code == 2 and "a document must not choose local files" in ran.out and "add --model" in ran.out
 
 
@@ -108,7 +108,7 @@ def test_a_document_has_nothing_downloaded(cli: CommandLine, tmp_path: Path, mon
     kept = tmp_path / "one.json"
     assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0
     kept.write_bytes(to_json(msgspec.structs.replace(from_json(kept.read_bytes()), model="qwen2_vl")))
-    ran = cli("replay", str(kept))
+    ran = cli("check", str(kept))
     assert ran.code == 2 and "If you want it, add --model qwen2_vl." in ran.out and cli.workers == []
 
 
@@ -121,7 +121,7 @@ def test_a_difference_from_the_record_exits_with_1(cli: CommandLine, tmp_path: P
     side["answer_token_ids"][1] += 1
     side["answer"] += "!"
     kept.write_bytes(to_json(from_json(json.dumps(found).encode())))
-    ran = cli("replay", str(kept), "--json")
+    ran = cli("check", str(kept), "--json")
     assert ran.code == 1, ran.err
     (result,) = json.loads(ran.out)["results"]
     assert (result["first_difference"], result["same"]) == ("answer", False)
@@ -129,14 +129,14 @@ def test_a_difference_from_the_record_exits_with_1(cli: CommandLine, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [("{}", "golden"), ('{"format": "vlmtui-comparison-1"}', "Not a vlmtui comparison")]
+    ("content", "words"), [("{}", "recorded"), ('{"format": "vlmtui-comparison-1"}', "Not a vlmtui comparison")]
 )
 def test_other_files_are_named(cli: CommandLine, tmp_path: Path, content: str, words: str) -> None:
     file = tmp_path / "x.json"
     file.write_text(content)
-    ran = cli("replay", str(file))
+    ran = cli("check", str(file))
     assert ran.code == 2 and words in ran.out
-    assert cli("replay", str(tmp_path / "empty-folder")).code == 2
+    assert cli("check", str(tmp_path / "empty-folder")).code == 2
 
 
 FOREIGN = {
@@ -149,20 +149,20 @@ FOREIGN = {
 }
 
 
-def test_foreign_files_in_a_folder_are_named_and_the_others_are_replayed(cli: CommandLine, tmp_path: Path) -> None:
+def test_foreign_files_in_a_folder_are_named_and_the_others_are_checked(cli: CommandLine, tmp_path: Path) -> None:
     kept = tmp_path / "kept" / "one.json"
     kept.parent.mkdir()
     assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0
     for name, content in FOREIGN.items():
         (kept.parent / name).write_text(content)
     (kept.parent / "f-folder.json").mkdir()
-    ran = cli("replay", str(kept.parent))
+    ran = cli("check", str(kept.parent))
     assert ran.code == 2 and "Traceback" not in ran.err, ran.err
     rows = {row.split()[0]: row for row in ran.out.splitlines()[1:] if row.split()}
     assert all("failed" in rows[f"kept/{name}"] and "\x1b" not in ran.out for name in FOREIGN), ran.out
     assert all(f"{name}: failed: " in ran.out for name in FOREIGN), ran.out
     assert "✓" in rows["kept/one.json"] and "failed" not in rows["kept/one.json"]
-    found = json.loads(cli("replay", str(kept.parent), "--json").out)
+    found = json.loads(cli("check", str(kept.parent), "--json").out)
     assert not found["same"] and {Path(one["file"]).name for one in found["results"] if one["error"]} == set(FOREIGN)
     assert [one["same"] for one in found["results"] if not one["error"]] == [True]
 
@@ -174,6 +174,6 @@ def test_changes_of_the_engine_are_reported(cli: CommandLine, tmp_path: Path) ->
     assert found["engine_version"]
     found["engine_version"] = "0.1.old"
     kept.write_text(json.dumps(found))
-    ran = cli("replay", str(kept))
+    ran = cli("check", str(kept))
     assert ran.code == 0, ran.err
     assert "engine_version: 0.1.old → " in ran.out

@@ -1,0 +1,598 @@
+"""`vlmtui check`: run the same cases on several engines, and print where they first differ; record cases; and find out
+whether an engine sees its images.
+
+A case is a conversation and a prompt mode, chat or raw. A stage is what can differ: prompt text, token ids, pixels, ….
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shlex
+import tempfile
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from vlmtui.bootstrap import Application, build
+from vlmtui.cli.engine import (
+    AskSetup,
+    add_reload_option,
+    add_trust_option,
+    models_on,
+    ready_engine,
+    run_interruptible,
+    when_changed,
+    with_consent,
+)
+from vlmtui.cli.output import note, print_error, print_json, print_table
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import EngineInfo
+from vlmtui.engine.interface import Engine
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.export.web_page import render_page
+from vlmtui.files import write_atomically
+from vlmtui.inspection.build import fingerprint_of
+from vlmtui.inspection.recorded import By, RecordedCase
+from vlmtui.inspection.stages import CheckedSide, Stage, StageOutcome, where_to_look
+from vlmtui.reading import is_file, is_folder
+from vlmtui.registry.estimate import estimated_tokens, settings_of
+from vlmtui.registry.hub_cache import model_folder
+from vlmtui.registry.match import Model, resolve
+from vlmtui.session.adapters import find_adapter, require_allowed, takes_adapter, with_adapters
+from vlmtui.session.batch.media_desk import MediaDesk
+from vlmtui.session.check.cases import (
+    CheckCase,
+    batch_cases,
+    built_in_cases,
+    case_folder,
+    case_of,
+    comparison_cases,
+    conversation_cases,
+    copied_beside,
+    is_conversation,
+    name_by_document,
+    question_case,
+    read_record,
+    recorded_case,
+    write_recorded,
+)
+from vlmtui.session.check.questions import QuestionResult, ask_question, questions, sees
+from vlmtui.session.check.run import CheckResult, MakeSides, changed_fingerprint, run_cases
+from vlmtui.session.check.sides import require_here, sides_by_engine, sides_by_processor, text_of
+from vlmtui.session.check.sight import ASKED, SentImage, SightOutcome, draw_images, images_matter, send_images
+from vlmtui.session.engines import is_remote
+from vlmtui.session.generation import PromptMode
+from vlmtui.session.lanes import HERE
+from vlmtui.text import one_line
+
+DIFFERS = 1
+"""Exit code: a stage differs, or the engine does not see."""
+CANNOT = 2
+"""Exit code: a case could not be compared."""
+PROCESSOR = "processor"
+"""The name of a side: the model's own tokenizer and processor, without an engine."""
+_RECORD = "record"
+_MARKS = {
+    StageOutcome.SAME: "✓",
+    StageOutcome.COUNTS: "≈",
+    StageOutcome.DIFFERS: "✗",
+    StageOutcome.UNKNOWN: "–",
+}
+
+
+# -- the arguments
+
+
+def fill_check(check: argparse.ArgumentParser) -> None:
+    check.description = (
+        "Run the same cases on several engines, and report the first stage at which each differs from the base: prompt "
+        "text, token ids, image tokens, pixels, log-probabilities, greedy answer. The base is the recorded result, "
+        "otherwise the first engine. With one engine and no recorded result, the base is the model's own processor, "
+        "and the engine is also sent images of difficult sizes and asked what they show. "
+        "`check record DIR` records cases."
+    )
+    check.epilog = "exit codes: 0 the same, 1 something differs, 2 something can't be compared"
+    check.add_argument(
+        "cases",
+        metavar="CASES",
+        nargs="*",
+        help="recorded cases, exports of Compare, `ask` or conversations, batch files (.jsonl), or folders of them; "
+        "without, built-in conversations",
+    )
+    check.add_argument(
+        "--on",
+        action="append",
+        metavar="ENGINE",
+        help="an engine: here, transformers, vllm==X.Y.Z, a model, transformers:MODEL, a server, or processor (the "
+        "model's own, without an engine); engine arguments may follow, as in 'here dtype=float32'; may be repeated",
+    )
+    check.add_argument(
+        "--model",
+        metavar="M",
+        action="append",
+        default=[],
+        help="the model of CASES, instead of the recorded one; a local folder must be named here; may be repeated",
+    )
+    check.add_argument(
+        "--mode", choices=("chat", "raw", "both"), default="chat", help="chat template, raw prompt, or both (chat)"
+    )
+    check.add_argument(
+        "--case",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a built-in conversation, or a name for --question; may be repeated",
+    )
+    check.add_argument("--question", metavar="TEXT", help="ask this instead of the built-in conversations")
+    check.add_argument("--image", metavar="P", action="append", default=[], help="with --question: an image")
+    check.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a parameter of the built-in conversations or the question: max_tokens=64, thinking=off, …",
+    )
+    check.add_argument("--key-env", metavar="NAME", help="the environment variable with a server's key")
+    check.add_argument(
+        "--adapter", metavar="FOLDER", help="the LoRA adapter that a recorded answer used, or a folder above it"
+    )
+    check.add_argument("--html", metavar="FILE", help="also write the result as a web page")
+    check.add_argument("--json", action="store_true", help="print JSON")
+    add_trust_option(check)
+    add_reload_option(check)
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Run the command. Return its exit code."""
+    work = _record if arguments.cases[:1] == [_RECORD] else _check
+    try:
+        application = build({"keep_alive": "0"}, tell=note)
+        with tempfile.TemporaryDirectory(prefix="vlmtui-check-") as folder:
+            lab = Lab(application, arguments, Path(folder).resolve())
+            try:
+                return run_interruptible(partial(work, lab))
+            finally:
+                if lab.desks:
+                    lab.desks[0].close()
+    except VlmtuiError as error:
+        print_error(error)
+        return CANNOT
+
+
+class Lab(msgspec.Struct, frozen=True):
+    """A run of the command: its results, and the engines that produced them."""
+
+    application: Application
+    arguments: argparse.Namespace
+    folder: Path
+    """A temporary folder for the processors' pixel values and drawn images."""
+    results: list[CheckResult] = []
+    engines: list[tuple[str, str, EngineInfo]] = []
+    """The engines so far: name on the command line, model name, facts."""
+    images: list[SentImage] = []
+    questions: list[QuestionResult] = []
+    matters: list[bool | None] = []
+    """Whether another image changes the probabilities, if that was tried."""
+    desks: list[MediaDesk] = []
+    """The media of batch files, if there are any."""
+
+    @property
+    def media(self) -> Path:
+        return self.application.paths.media
+
+    @property
+    def modes(self) -> tuple[PromptMode, ...]:
+        mode = self.arguments.mode
+        return ("chat", "raw") if mode == "both" else (mode,)
+
+    def model(self, name: str) -> Model:
+        """Return the model of this name. Raises VlmtuiError, also if its own Python code is not allowed."""
+        model = resolve(self.application.registry, name)
+        return with_consent(model, trust=self.arguments.trust_remote_code)
+
+    def desk(self) -> MediaDesk:
+        if not self.desks:
+            self.desks.append(MediaDesk(self.application.paths.cache, num_frames=8))
+        return self.desks[0]
+
+    def by_engine(
+        self,
+        name: str,
+        model: Model,
+        *,
+        is_asked: bool = True,
+        sight: Callable[[Engine], Coroutine[None, None, None]] | None = None,
+    ) -> MakeSides:
+        """Return a function that makes the prompts and answers of cases in an engine. `is_asked` False: only the
+        prompts. `sight`: called with the engine afterwards."""
+
+        async def make(cases: Sequence[CheckCase], answers: Sequence[tuple[int, ...]]) -> list[CheckedSide]:
+            when = when_changed(self.arguments)
+            setup = AskSetup(self.application, model, keep_alive_given=False, as_json=True, when_changed=when)
+            async with ready_engine(setup) as (engine, info, _):
+                self.engines.append((name, model.spec.name, info))
+                values = self.folder / str(len(self.engines))
+                sides = await sides_by_engine(engine, cases, values, answers, is_asked=is_asked)
+                if sight is not None:
+                    await sight(engine)
+                return sides
+
+        return make
+
+    def by_processor(self, model: Model) -> MakeSides:
+        """Return a function that makes the prompts of cases with the model's own tokenizer and processor."""
+        trust = self.arguments.trust_remote_code
+
+        async def make(cases: Sequence[CheckCase], _answers: Sequence[tuple[int, ...]]) -> list[CheckedSide]:
+            return await asyncio.to_thread(sides_by_processor, self.application.reader, model, cases, trust=trust)
+
+        return make
+
+    def failed(self, path: Path | str, error: VlmtuiError) -> None:
+        """Add a result for a file that can't be read."""
+        self.results.append(CheckResult(file=str(path), error=text_of(error)))
+
+    def own_cases(self, model: Model, target: Path | None = None) -> list[CheckCase]:
+        """Return the question of --question; without it, the built-in conversations of --case, or all. Raises
+        VlmtuiError.
+
+        `target`: the folder in which cases will be recorded; the question's images are copied there. None: no files
+        are written."""
+        arguments = self.arguments
+        if arguments.question is None:
+            if arguments.image:
+                raise VlmtuiError(ErrorKind.BAD_USAGE, "--image needs --question.")
+            return built_in_cases(model, arguments.case, self.modes, self.media, arguments.set)
+        if target is not None and len(arguments.case) != 1:
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "--question needs one name: --case NAME.")
+        name = arguments.case[0] if arguments.case else "question"
+        images = [Path(one) for one in arguments.image]
+        if target is not None:
+            images = [copied_beside(path, target) for path in images]
+        here = target or Path.cwd()
+        return [
+            question_case(model.family, name, mode, arguments.question, images, here, self.media, arguments.set)
+            for mode in self.modes
+        ]
+
+
+# -- recording
+
+
+async def _record(lab: Lab) -> int:
+    arguments, failed, written = lab.arguments, 0, []
+    if len(arguments.cases) != 2 or not arguments.model:
+        message = "`check record` needs a folder and a model: check record DIR --model M."
+        raise VlmtuiError(ErrorKind.BAD_USAGE, message)
+    on = arguments.on or [PROCESSOR]
+    if len(on) != 1 or on[0] not in (PROCESSOR, HERE):
+        raise VlmtuiError(ErrorKind.BAD_USAGE, f"`check record` takes one of --on {PROCESSOR} and --on {HERE}.")
+    by: By = "engine" if on[0] == HERE else "processor"
+    for name in arguments.model:
+        model = resolve(lab.application.registry, name)
+        folder = case_folder(Path(arguments.cases[1]), name)
+        cases = lab.own_cases(model, folder)
+        local = model_folder(model.spec.model) if is_folder(Path(name)) else None
+        called = os.path.relpath(local, folder) if local is not None else name
+        make = lab.by_processor(model) if by == "processor" else lab.by_engine(by, lab.model(name), is_asked=False)
+        for case, side in zip(cases, await make(cases, ()), strict=True):
+            if side.error:
+                failed += 1
+                note(f"{name} · {case.title}: not recorded\nvlmtui: {side.error}")
+                continue
+            path = folder / f"{case.case}.{case.mode}.json"
+            write_recorded(path, case, side, model=called, by=by)
+            written.append(str(path))
+            if not arguments.json:
+                print(one_line(str(path)))
+    if arguments.json:
+        print_json(written)
+    return CANNOT if failed else 0
+
+
+# -- checking
+
+
+class _FileCases(NamedTuple):
+    """The cases of a file, the name of their model, and the names of the engines to run them."""
+
+    model: str
+    engines: tuple[str, ...]
+    cases: list[CheckCase]
+
+
+async def _check(lab: Lab) -> int:
+    arguments = lab.arguments
+    if not arguments.cases and not arguments.on:
+        raise VlmtuiError(
+            ErrorKind.BAD_USAGE, "Nothing to check.", hint="Name engines with --on, or files with recorded results."
+        )
+    if len(set(arguments.on or ())) != len(arguments.on or ()):
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "The engines must all be different.")
+    if not arguments.cases:
+        return await _check_engines(lab)
+    groups: dict[tuple[str, tuple[str, ...]], list[CheckCase]] = {}
+    for path in _files([Path(one) for one in arguments.cases]):
+        try:
+            found = await _read(lab, path)
+        except VlmtuiError as error:
+            lab.failed(path, error)
+        else:
+            groups.setdefault((found.model, found.engines), []).extend(found.cases)
+    for (model, names), cases in groups.items():
+        lab.results.extend(await run_cases(cases, await _makers(lab, _FileCases(model, names, cases))))
+    return _report(lab, [case for cases in groups.values() for case in cases])
+
+
+async def _check_engines(lab: Lab) -> int:
+    """Run the built-in conversations or the question on the engines. A single engine is compared with the model's own
+    processor, and is sent images."""
+    arguments = lab.arguments
+    home = lab.model(arguments.model[-1]) if arguments.model else None
+    names = [name for name in arguments.on if name != PROCESSOR]
+    if not names:
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "Name an engine with --on.")
+    models = await asyncio.to_thread(models_on, names, lab.application, home, arguments)
+    base = home or next((model for model in models if not is_remote(model)), models[0])
+    cases = lab.own_cases(base)
+    engines: dict[str, MakeSides] = {}
+    is_alone = len(names) == 1
+    has_files = model_folder(base.spec.model) is not None
+    if PROCESSOR in arguments.on or (is_alone and has_files):
+        engines[PROCESSOR] = lab.by_processor(base)
+    elif is_alone:
+        note(f"The files of {one_line(base.spec.name)} are not on this machine: its prompts are not compared.")
+    for name, model in zip(names, models, strict=True):
+        sight = partial(_look, lab, base) if is_alone and "image" in base.family.takes else None
+        engines[name] = lab.by_engine(name, model, sight=sight)
+    lab.results.extend(await run_cases(cases, engines))
+    return _report(lab, cases, family_of=base)
+
+
+async def _look(lab: Lab, model: Model, engine: Engine) -> None:
+    """Send images of difficult sizes, and ask about drawn ones."""
+    family, sampling = model.family, lab.application.settings.sampling.over(model.family.sampling)
+    folder = lab.folder / "drawn"
+    folder.mkdir()
+    images = await asyncio.to_thread(draw_images, folder, lab.media)
+    expected: dict[str, int] = {}
+    if model_folder(model.spec.model) is not None:
+        cases = [case_of(family, name, "chat", (user_turn(ASKED, [image]),)) for name, image in images.items()]
+        sides = await lab.by_processor(model)(cases, ())
+        expected = {
+            name: sum(span.tokens for span in side.media)
+            for name, side in zip(images, sides, strict=True)
+            if side.media
+        }
+    else:
+        settings = settings_of(family, engine_args=model.spec.engine_args)
+        estimates = {name: estimated_tokens(family, image, settings=settings) for name, image in images.items()}
+        expected = {name: tokens for name, tokens in estimates.items() if tokens is not None}
+    lab.images.extend(await send_images(engine, family, images, expected, sampling))
+    if any(one.outcome is SightOutcome.ENDED for one in lab.images):
+        return
+    cases_asked = await asyncio.to_thread(questions, folder, lab.media)
+    for case in cases_asked:
+        lab.questions.append(await ask_question(engine, family, case, sampling))
+    lab.matters.append(await images_matter(engine, family, cases_asked, sampling))
+
+
+async def _read(lab: Lab, path: Path) -> _FileCases:
+    """Return the cases of a file. Raises VlmtuiError."""
+    arguments = lab.arguments
+    engines = tuple(arguments.on or ())
+    own = arguments.model[-1] if arguments.model else None
+    if path.suffix == ".jsonl" or is_conversation(path):
+        if own is None:
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "The file names no model to check.", hint="Name it with --model.")
+        family = lab.model(own).family
+        cases = []
+        for mode in lab.modes:
+            if path.suffix == ".jsonl":
+                cases += await batch_cases(family, path, mode, lab.desk())
+            else:
+                cases += conversation_cases(family, path, mode, lab.media)
+        if len(engines) < 2:
+            engines = (PROCESSOR, *(engines or (HERE,)))
+        return _FileCases(own, engines, cases)
+    record = read_record(path)
+    if isinstance(record, RecordedCase):
+        name = _allowed_model(record.model, path, arguments.model)
+        model = resolve(lab.application.registry, name)
+        default = HERE if record.by == "engine" else PROCESSOR
+        return _FileCases(name, engines or (default,), [recorded_case(model.family, record, path, lab.media)])
+    name = own or name_by_document(record.model)
+    lab.model(name)
+    for side in record.sides:
+        if side.adapter:
+            require_allowed(side.adapter, arguments.adapter)
+    return _FileCases(name, engines or (HERE,), comparison_cases(path, record, lab.media))
+
+
+async def _makers(lab: Lab, found: _FileCases) -> dict[str, MakeSides]:
+    """Return, by engine name, the functions that run the cases of a model. A recorded prompt alone, on the engine that
+    it is compared with by default, is not answered."""
+    arguments = lab.arguments
+    model = resolve(lab.application.registry, found.model)
+    names = [name for name in found.engines if name != PROCESSOR]
+    engines: dict[str, MakeSides] = {}
+    if PROCESSOR in found.engines:
+        require_here(model)
+        engines[PROCESSOR] = lab.by_processor(model)
+    if not names:
+        return engines
+    home = lab.model(found.model)
+    adapters = [find_adapter(one) for one in dict.fromkeys(case.request.adapter for case in found.cases) if one]
+    models = await asyncio.to_thread(models_on, names, lab.application, home, arguments)
+    if not arguments.model and not all(map(is_remote, models)) and model_folder(home.spec.model) is None:
+        message = f"{found.model} is not downloaded, and a file alone can't start a download."
+        lab.failed(found.cases[0].file, bad_input(message, hint=f"If you want it, add --model {found.model}."))
+        return {}
+    is_asked = bool(arguments.on) or any(case.made_by for case in found.cases)
+    for name, one in zip(names, models, strict=True):
+        takes_all = is_remote(one) or all(takes_adapter(one.spec, adapter) for adapter in adapters)
+        engines[name] = lab.by_engine(name, one if takes_all else with_adapters(one, *adapters), is_asked=is_asked)
+    return engines
+
+
+def _allowed_model(name: str, path: Path, allowed: Sequence[str]) -> str:
+    """Return the model that a recorded case names. Raises VlmtuiError if it is a folder that is not in `allowed`, the
+    folders given with --model."""
+    if not (Path(name).is_absolute() or name.startswith(".")):
+        return name_by_document(name)
+    model = (path.parent / name).resolve()
+    if not any(model == Path(one).expanduser().resolve() for one in allowed):
+        shown = shlex.quote(os.path.relpath(model))
+        message = f"The recorded case names the model folder {one_line(name)}, which is only read with your permission."
+        raise bad_input(message, hint=f"If it is yours, add --model {one_line(shown)}.")
+    return str(model)
+
+
+def _files(given: Sequence[Path]) -> list[Path]:
+    """Return the files; for a folder, the JSON files in it, sorted. Raises VlmtuiError if it has none."""
+    found: list[Path] = []
+    for path in given:
+        inside = sorted(one for one in path.rglob("*.json*") if is_file(one)) if is_folder(path) else [path]
+        if not inside:
+            raise bad_input(f"{path} has no recorded cases.", hint="`vlmtui check record` makes them.")
+        found += inside
+    return found
+
+
+# -- the result
+
+
+def _report(lab: Lab, cases: Sequence[CheckCase], *, family_of: Model | None = None) -> int:
+    """Print the results; return the exit code. `family_of`: the model whose record explains known differences."""
+    results = lab.results
+    failed = sum(bool(one.error) for one in results)
+    differing = sum(one.first is not None for one in results)
+    blind = [one for one in lab.images if one.outcome in (SightOutcome.WRONG, SightOutcome.ENDED)]
+    is_blind = bool(blind) or False in lab.matters or (bool(lab.questions) and not sees(lab.questions))
+    sections = _sections(lab, cases)
+    if lab.arguments.html:
+        page = render_page("check.html", title="vlmtui check", sections=sections)
+        write_atomically(Path(lab.arguments.html), page.encode())
+    if lab.arguments.json:
+        print_json(_as_json(lab))
+    else:
+        for number, section in enumerate(sections):
+            if number:
+                print()
+            print_table(section.head, section.rows)
+            for line in section.lines:
+                print(line)
+    note(f"{len(results)} compared: {len(results) - differing - failed} the same, {differing} differ, {failed} failed.")
+    first = next((stage.value for stage in Stage for one in results if one.first and one.first.stage is stage), "")
+    known = family_of.family.differences if family_of is not None else ()
+    devices = {info.device for _, _, info in lab.engines}
+    for difference in known:
+        if difference.stage == first and difference.device in ("", *devices):
+            note(f"This is known: {difference.why}")
+    if failed or not (results or lab.images):
+        return CANNOT
+    return DIFFERS if differing or is_blind else 0
+
+
+class Section(NamedTuple):
+    """A part of the result: a table, and lines below it."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: list[list[str]]
+    lines: list[str]
+
+
+def _sections(lab: Lab, cases: Sequence[CheckCase]) -> list[Section]:
+    found = []
+    if lab.results:
+        stages = [
+            stage for stage in Stage if any(one.stage is stage for result in lab.results for one in result.stages)
+        ]
+        head = ("file", "case", "engine", *(stage.value for stage in stages))
+        rows = [_row(one, stages) for one in lab.results]
+        if not any(one.file for one in lab.results):
+            head, rows = head[1:], [row[1:] for row in rows]
+        lines = [*(line for one in lab.results for line in _details(one)), *_engine_lines(lab, cases)]
+        found.append(Section("Where they differ", head, rows, lines))
+    if lab.images:
+        rows = [[one.name, _count(one.expected), _count(one.told), one.outcome.value] for one in lab.images]
+        lines = [f"{one.name}: {one_line(one.message)}" for one in lab.images if one.message]
+        found.append(Section("Images of difficult sizes", ("image", "expected", "counted", ""), rows, lines))
+    if lab.questions:
+        rows = [
+            [one.skill, one_line(one.asked), one_line(one.seen), one.expected, one.outcome.value]
+            for one in lab.questions
+        ]
+        lines = ["It sees." if sees(lab.questions) else "It does not see: it names no two of three single shapes."]
+        if lab.matters and (matters := lab.matters[0]) is not None:
+            change = "changes" if matters else "does not change"
+            lines.append(f"Another image {change} the probabilities of the answer's first token.")
+        found.append(Section("Questions about images", ("about", "question", "answer", "expected", ""), rows, lines))
+    return found
+
+
+def _count(tokens: int | None) -> str:
+    return "?" if tokens is None else f"{tokens:,}"
+
+
+def _row(result: CheckResult, stages: Sequence[Stage]) -> list[str]:
+    outcomes = {one.stage: _MARKS[one.outcome] for one in result.stages}
+    marks = ["failed" if result.error and not outcomes else outcomes.get(stage, "") for stage in stages]
+    return ["/".join(Path(result.file).parts[-2:]), result.case, result.engine, *marks]
+
+
+def _details(result: CheckResult) -> list[str]:
+    """Return a line for each stage that differs, and for an error; the first difference says where to look."""
+    title = one_line(" · ".join(filter(None, (Path(result.file).name, result.case, result.engine))))
+    lines = []
+    for one in result.stages:
+        if one.outcome is StageOutcome.DIFFERS:
+            where = f" {where_to_look(one)}" if one == result.first and where_to_look(one) else ""
+            lines.append(f"{title}: {one.stage.value}: {one_line(one.message)}.{where}")
+    return [*lines, f"{title}: failed: {one_line(result.error)}"] if result.error else lines
+
+
+def _engine_lines(lab: Lab, cases: Sequence[CheckCase]) -> list[str]:
+    """Return lines about each engine: its facts, and how its fingerprint differs from the one recorded in the files,
+    or, if none is recorded, from the first engine's."""
+    lines = []
+    then = next((case.made_by for case in cases if case.made_by is not None), None)
+    for name, _, info in lab.engines:
+        now = fingerprint_of(info)
+        lines.append(f"{one_line(name)}: {one_line(now.model)} · {now.facts}")
+        changed = changed_fingerprint(then, now) if then is not None else {}
+        lines += [f"  {key}: {_value_text(old)} → {_value_text(new)}" for key, (old, new) in changed.items()]
+        then = then or now
+    return lines
+
+
+def _value_text(value: object) -> str:
+    return "default" if value is None else one_line(str(value))
+
+
+def _as_json(lab: Lab) -> dict[str, object]:
+    return {
+        "same": bool(lab.results) and not any(one.error or one.first for one in lab.results),
+        "engines": [
+            {"engine": name, "model": model, "fingerprint": msgspec.to_builtins(fingerprint_of(info))}
+            for name, model, info in lab.engines
+        ],
+        "results": [
+            {
+                **msgspec.to_builtins(one),
+                "same": one.first is None and not one.error,
+                "first_difference": one.first.stage.value if one.first is not None else None,
+            }
+            for one in lab.results
+        ],
+        "images": msgspec.to_builtins(lab.images),
+        "questions": msgspec.to_builtins(lab.questions),
+        "sees": sees(lab.questions) if lab.questions else None,
+        "images_matter": lab.matters[0] if lab.matters else None,
+    }

@@ -1,0 +1,109 @@
+"""Runs the cases of a check on engines, and compares their results with the base.
+
+The base is the recorded result, completed by the first engine; without one, the first engine's result."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+
+from vlmtui.errors import VlmtuiError
+from vlmtui.inspection.replay import EngineFingerprint
+from vlmtui.inspection.stages import CheckedSide, StageResult, compare_sides, first_difference
+from vlmtui.session.check.cases import CheckCase
+from vlmtui.session.check.sides import text_of
+
+
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine's result for a case, compared with the base."""
+
+    file: str = ""
+    case: str = ""
+    """The case's title; empty: the error concerns all cases."""
+    engine: str = ""
+    """The engine's name, as the user gave it."""
+    stages: tuple[StageResult, ...] = ()
+    answer: str = ""
+    error: str = ""
+    """Why the comparison is incomplete. Hostile text."""
+
+    @property
+    def first(self) -> StageResult | None:
+        """The first stage that differs."""
+        return first_difference(self.stages)
+
+
+MakeSides = Callable[[Sequence[CheckCase], Sequence[tuple[int, ...]]], Awaitable[list[CheckedSide]]]
+"""Returns an engine's results for cases, in order. The second argument: for each case the tokens of the base's answer,
+empty if there is none. Raises VlmtuiError if the engine can't be loaded."""
+
+
+async def run_cases(cases: Sequence[CheckCase], engines: Mapping[str, MakeSides]) -> list[CheckResult]:
+    """Run all cases on each engine in turn, and compare the results with the base. Return the comparisons by case; an
+    engine that is itself the base is not compared."""
+    made: dict[str, list[CheckedSide]] = {}
+    found = []
+    for name, make in engines.items():
+        try:
+            made[name] = await make(cases, [_base_answer(case, at, made) for at, case in enumerate(cases)])
+        except VlmtuiError as error:
+            found.append(CheckResult(engine=name, error=text_of(error)))
+            if all(case.recorded is None for case in cases):
+                break  # there is no base
+    for at, case in enumerate(cases):
+        first = next((sides[at] for sides in made.values() if not sides[at].error), None)
+        for name, sides in made.items():
+            now = sides[at]
+            base = _base(case.recorded, first if first is not now else None)
+            if base is None and not now.error:
+                continue
+            stages = compare_sides(now, base) if base is not None else []
+            found.append(
+                CheckResult(
+                    file=case.file,
+                    case=case.title,
+                    engine=name,
+                    stages=tuple(stages),
+                    answer=now.answer,
+                    error=now.error,
+                )
+            )
+    return found
+
+
+def _base_answer(case: CheckCase, at: int, made: Mapping[str, list[CheckedSide]]) -> tuple[int, ...]:
+    """Return the tokens of the base's answer to a case; empty if there is none yet."""
+    if case.recorded is not None and case.recorded.answer_ids:
+        return case.recorded.answer_ids
+    return next((sides[at].answer_ids for sides in made.values() if sides[at].answer_ids), ())
+
+
+def _base(recorded: CheckedSide | None, first: CheckedSide | None) -> CheckedSide | None:
+    """Return the base: the record, with the first engine's values for what it lacks; without a record, the first
+    engine's result."""
+    if recorded is None or first is None:
+        return recorded or first
+    base = (
+        recorded
+        if recorded.is_answered
+        else msgspec.structs.replace(
+            first,
+            text=recorded.text,
+            token_ids=recorded.token_ids or first.token_ids,
+            media=recorded.media or first.media,
+        )
+    )
+    return msgspec.structs.replace(base, seen=first.seen, words=first.words | recorded.words)
+
+
+def changed_fingerprint(then: EngineFingerprint, now: EngineFingerprint) -> dict[str, tuple[object, object]]:
+    """Return how two engine fingerprints differ: name → (then, now). Facts that were unknown then are left out; between
+    two kinds of engines, so are engine arguments that only one fingerprint has. The value None is the engine's
+    default."""
+    before, after = msgspec.to_builtins(then), msgspec.to_builtins(now)
+    old, new = before.pop("engine_args"), after.pop("engine_args")
+    pairs = {name: (before[name], after[name]) for name in before if before[name] and before[name] != after[name]}
+    names = old.keys() & new.keys() if "backend" in pairs else old.keys() | new.keys()
+    both = {f"engine_args.{name}": (old.get(name), new.get(name)) for name in sorted(names)}
+    return pairs | {name: pair for name, pair in both.items() if pair[0] != pair[1]}
