@@ -46,6 +46,8 @@ class Draft:
         return self.tokens_in(self.text)
 
     def tokens_in(self, text: str) -> list[DraftToken]:
+        if not (self._known or self._pending):
+            return []
         found = ((match, int(match[1])) for match in _TOKEN.finditer(text))
         return [
             DraftToken(match.start(), match.end(), number, self._known.get(number))

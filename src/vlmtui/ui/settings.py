@@ -31,6 +31,7 @@ from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import hint
 from vlmtui.ui.terminal.key_queue import run_before_keys
 from vlmtui.ui.widgets.line_editing import LineInput
+from vlmtui.ui.widgets.long_lines import LongLineArea
 
 _UNSET = "default"
 _MODEL_DEFAULT = "the model's own"
@@ -164,7 +165,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
             yield Static("Settings", id="title")
             with VerticalScroll(id="fields", can_focus=False):
                 yield Static("System prompt", classes="label")
-                yield TextArea(self._current.system_prompt, id="system", compact=True, tab_behavior="focus")
+                yield LongLineArea(self._current.system_prompt, id="system", compact=True, tab_behavior="focus")
                 yield Fields(self._current.sampling, self._model, self._variables)
             keys = hint(self.app, "settings_form.apply", "settings_form.cancel")
             yield Static(f"{keys} · Tab Next field", id="keys", markup=False)

@@ -16,7 +16,7 @@ from textual.binding import Binding
 from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import OptionList, TextArea
-from textual.widgets.text_area import Document, EditResult, Location, Selection
+from textual.widgets.text_area import EditResult, Location, Selection
 
 from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError, bad_input
@@ -42,6 +42,7 @@ from vlmtui.ui.chat.suggestions import (
 )
 from vlmtui.ui.keys import default_keys, key_bindings
 from vlmtui.ui.terminal.key_queue import run_before_keys
+from vlmtui.ui.widgets.long_lines import LongLineArea
 
 _AT_ONCE = min(4, max(1, (os.cpu_count() or 1) - 1))
 """Maximum number of files opened at the same time; leaves a CPU core for the screen."""
@@ -55,7 +56,7 @@ def _own_keys() -> list[Binding]:
     return [replace(binding, id=f"text_area.{binding.key}") for binding in own if binding.key not in ours]
 
 
-class Composer(TextArea, inherit_bindings=False):
+class Composer(LongLineArea, inherit_bindings=False):
     """A multi-line text area. Enter sends, Shift+Enter and Ctrl+J break the line; a pasted line break never sends.
 
     A token such as `[Image #1]`, which stands for an attachment, acts like one character: the cursor jumps over it, and
@@ -193,27 +194,27 @@ class Composer(TextArea, inherit_bindings=False):
         return line
 
     def delete(self, start: Location, end: Location, *, maintain_selection_offset: bool = True) -> EditResult:
-        first, last = self._index_of(min(start, end)), self._index_of(max(start, end))
+        first, last = self.span_of(start, end)
         for token in self.draft.tokens_in(self.text):
             if token.start < last and first < token.end:
                 first, last = min(first, token.start), max(last, token.end)
-        start, end = (self._location_of(index) for index in (first, last))
+        start, end = (self.location_of(index) for index in (first, last))
         return super().delete(start, end, maintain_selection_offset=maintain_selection_offset)
 
     @property
     def path_span(self) -> Span | None:
         """The `@path` at the cursor."""
-        return path_at(self.text, self._index_of(self.cursor_location)) if "@" in self.text else None
+        return path_at(self.text, self.index_of(self.cursor_location)) if "@" in self.text else None
 
     def replace_span(self, start: int, end: int, text: str) -> None:
         """Replace the text between two offsets; the cursor moves behind it."""
-        self.replace(text, self._location_of(start), self._location_of(end), maintain_selection_offset=False)
+        self.replace(text, self.location_of(start), self.location_of(end), maintain_selection_offset=False)
 
     def put_text(self, text: str, cursor: int) -> None:
         """Replace the text; `cursor` is an offset. Clears the undo history."""
         self.text = text
         if cursor:
-            self.move_cursor(self._location_of(cursor))
+            self.move_cursor(self.location_of(cursor))
 
     def remove_start(self, text: str) -> None:
         """Remove a text from the start; the cursor moves to the end of the rest."""
@@ -221,38 +222,30 @@ class Composer(TextArea, inherit_bindings=False):
 
     @property
     def cursor_offset(self) -> int:
-        return self._index_of(self.cursor_location)
+        return self.index_of(self.cursor_location)
 
     def replace_token(self, old: str, new: str) -> None:
         """Replace an attachment's token wherever it is in the text."""
         at = self.text.find(old)
         while at >= 0 and old != new:
-            self.replace(new, self._location_of(at), self._location_of(at + len(old)))
+            self.replace(new, self.location_of(at), self.location_of(at + len(old)))
             at = self.text.find(old, at + len(new))
 
     def validate_selection(self, selection: Selection) -> Selection:
         """Keep both ends of a selection outside of attachments' tokens: an end within a token moves to the token's
         edge, in the direction in which the cursor moves."""
-        start, end = selection
+        start, end = selection = super().validate_selection(selection)
         if "[" not in self.text:
             return selection
-        came_from = self._index_of(self.selection.end)
-        edges = [self._outside(self._index_of(place), came_from) for place in (start, end)]
-        return Selection(*(self._location_of(index) for index in edges))
+        came_from = self.index_of(self.selection.end)
+        edges = [self._outside(self.index_of(place), came_from) for place in (start, end)]
+        return Selection(*(self.location_of(index) for index in edges))
 
     def _outside(self, index: int, came_from: int) -> int:
         for token in self.draft.tokens_in(self.text):
             if token.start < index < token.end:
                 return token.end if came_from <= token.start else token.start
         return index
-
-    def _index_of(self, location: Location) -> int:
-        assert isinstance(self.document, Document)
-        return self.document.get_index_from_location(location)
-
-    def _location_of(self, index: int) -> Location:
-        assert isinstance(self.document, Document)
-        return self.document.get_location_from_index(index)
 
     def recall(self) -> bool:
         """Show the previous sent message; False if there is none."""

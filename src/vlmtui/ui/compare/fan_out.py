@@ -45,6 +45,7 @@ from vlmtui.ui.keys import hint
 from vlmtui.ui.terminal.key_queue import before_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.line_editing import LineInput
+from vlmtui.ui.widgets.long_lines import LongLineArea
 
 if TYPE_CHECKING:
     from vlmtui.ui.app import VlmtuiApp
@@ -113,7 +114,7 @@ class FanFormScreen(ModalScreen[Plan | None]):
             yield Static(_COMMAS, classes="label", id="values-label")
             yield LineInput(_CHOICES[1 if self._no_seeds else 0][2], id="values", compact=True)
             yield Static("Prompts, one a line", classes="label", id="prompts-label")
-            yield TextArea(self._texts[PROMPT], id="prompts", compact=True, tab_behavior="focus")
+            yield LongLineArea(self._texts[PROMPT], id="prompts", compact=True, tab_behavior="focus")
             yield Static("Temperature of all answers", classes="label", id="temperature-label")
             yield LineInput(f"{own or _WARM:g}", id="temperature", compact=True)
             yield Static(id="problem", markup=False)

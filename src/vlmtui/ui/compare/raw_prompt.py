@@ -29,6 +29,7 @@ from vlmtui.inspection.raw_prompt_check import Finding
 from vlmtui.session.comparison import PromptComparison
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
+from vlmtui.ui.widgets.long_lines import UndoArea
 
 _CONTROL = {code: 0x2400 + code for code in range(0x20) if code != 0x09}
 _ONE_CELL = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
@@ -46,7 +47,7 @@ class Mark(msgspec.Struct, frozen=True):
     """`special`, `placeholder`, `surplus` (a placeholder without an attachment) or `finding`."""
 
 
-class RawEditor(TextArea):
+class RawEditor(UndoArea):
     """Highlights special tokens and placeholders. Enter breaks the line; Tab moves the focus. The cursor stays in
     view, even when the findings below take rows away."""
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from textual.widgets import TextArea
 
 Place = tuple[int, int]
+CONTINUES = "\ufdd0"
+"""Says at the end of a text area's line that the next one continues it (`LongLineArea`). A noncharacter, which no text
+contains."""
 
 
 class KillRing:
@@ -34,18 +37,23 @@ def is_text_area(widget: object) -> TypeGuard[TextArea]:
 
 
 def _line_start(area: TextArea) -> Place:
-    return area.cursor_location[0], 0
+    row = area.cursor_location[0]
+    while row and area.document.get_line(row - 1).endswith(CONTINUES):
+        row -= 1
+    return row, 0
 
 
 def _line_end(area: TextArea) -> Place:
     row = area.cursor_location[0]
+    while area.document.get_line(row).endswith(CONTINUES):
+        row += 1
     return row, len(area.document.get_line(row))
 
 
 def _kill_line_end(area: TextArea) -> None:
     """Cut from the cursor to the end of the line; if the cursor is there, cut the line break."""
     row, end = _line_end(area)
-    if area.cursor_location[1] < end or area.selected_text:
+    if area.cursor_location < (row, end) or area.selected_text:
         _kill(area, (row, end))
     elif row + 1 < area.document.line_count:
         _kill(area, (row + 1, 0))
