@@ -95,3 +95,12 @@ class VlmtuiError(Exception):
 def bad_input(message: str, *, detail: str = "", hint: str = "", remedy: Remedy | None = None) -> VlmtuiError:
     """Return a BAD_INPUT error about something the user provided: a file, a path, a value."""
     return VlmtuiError(ErrorKind.BAD_INPUT, message, detail=detail, hint=hint, remedy=remedy)
+
+
+def require_text(text: str, message: str, *, hint: str = "") -> None:
+    """Raise VlmtuiError (BAD_INPUT) with this message if a text has bytes that are not UTF-8, which Python keeps as
+    surrogates in names, arguments and variables: neither SQLite nor JSON takes them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise bad_input(message, detail=str(error), hint=hint) from error

@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 import platformdirs
 
-from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.errors import ErrorKind, VlmtuiError, require_text
+from vlmtui.text import one_line
 
 APP = "vlmtui"
 DATA_DIR_VARIABLE = "VLMTUI_DATA_DIR"
@@ -34,13 +35,17 @@ class Paths(msgspec.Struct, frozen=True):
     @classmethod
     def default(cls) -> Paths:
         """Return the platform's standard folders, or those below `$VLMTUI_DATA_DIR` if set. Raises VlmtuiError if a
-        folder belongs to another user: vlmtui would trust the files in it."""
+        folder belongs to another user (vlmtui would trust the files in it), or if its path is not UTF-8 (it could not
+        be sent to a worker)."""
         root = os.environ.get(DATA_DIR_VARIABLE)
         if root:
             paths = cls.below(Path(root))
             _require_own(paths.config.parent)
         else:
             paths = cls._of_platform()
+        for path in (paths.config, paths.data, paths.state, paths.cache, paths.runtime):
+            message = f"vlmtui can't use the folder {one_line(str(path))}: its path is not UTF-8."
+            require_text(str(path), message, hint="Rename it, or set VLMTUI_DATA_DIR to another folder.")
         for path in (paths.config, paths.families, paths.data, paths.state):
             _require_own(path)
         return paths

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.store.made import exchange
+from vlmtui.cli.main import main
 from vlmtui.cli.output import LoadLine, write_notice
 from vlmtui.domain.engine import LoadProgress, LoadStage
+from vlmtui.paths import bundled_model
 from vlmtui.store.store import Store
 
 VLMTUI = f"{sys.executable} -m vlmtui"
@@ -97,3 +99,44 @@ def test_progress_that_cannot_be_written_ends_nothing() -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as stream:
         LoadLine("shapes", stream).show(LoadProgress(stage=LoadStage.WEIGHTS, elapsed_s=0.0))
         write_notice(stream, "dropped: this goes nowhere")
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "value", "said"),
+    [
+        ("config show", "VLMTUI_SYSTEM_PROMPT", "\udc80", "VLMTUI_SYSTEM_PROMPT is not UTF-8."),
+        ("config show --json", "VLMTUI_MODEL", "a\udc80b", "VLMTUI_MODEL is not UTF-8."),
+        ("conversations", "VLMTUI_DATA_DIR", "FOLDER/\udc80", "<U+DC80>/config: its path is not UTF-8."),
+        ("prompt FOLDER/m\udc80 hi", "", "", "Can't load m<U+DC80>: its path is not UTF-8."),
+        ("--data-dir FOLDER/\udc80 config paths", "", "", "its path is not UTF-8."),
+        ("prompt shapes hi\udc80", "", "", "The question is not valid text"),
+        ("prompt nosuch\udc80 hi", "", "", "Unknown model: 'nosuch\\udc80'"),
+    ],
+)
+def test_names_that_are_not_utf_8_are_reported(
+    words: str,
+    variable: str,
+    value: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("VLMTUI_DATA_DIR", str(tmp_path / "data"))
+    if variable:
+        monkeypatch.setenv(variable, value.replace("FOLDER", str(tmp_path)))
+    (tmp_path / "m\udc80").mkdir()
+    (tmp_path / "m\udc80" / "config.json").write_bytes((bundled_model() / "config.json").read_bytes())
+    assert main([word.replace("FOLDER", str(tmp_path)) for word in words.split()]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_other_text_that_is_not_utf_8_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(arguments: object) -> int:
+        return len("a name\udc80".encode())
+
+    monkeypatch.setattr("vlmtui.cli.config.config", fail)
+    assert main(["config", "show"]) == 2
+    assert "“a name<U+DC80>” is not UTF-8." in capsys.readouterr().err

@@ -13,7 +13,10 @@ from typing import Any, NoReturn
 
 from vlmtui import __version__
 from vlmtui.cli.streams import drop, is_of_output, is_output_lost, open_missing
-from vlmtui.errors import VlmtuiError
+from vlmtui.errors import VlmtuiError, bad_input
+
+_AROUND = 20
+"""Characters to show on each side of what is not UTF-8."""
 
 COMMANDS = {
     "ask": ("ask.ask", "ask one question and print the answer"),
@@ -261,13 +264,20 @@ def _output_lost(error: OSError | None = None) -> int:
 
 
 def _internal_error(error: Exception) -> int:
-    """Report an unexpected exception, a bug in vlmtui, and write its traceback to the log."""
+    """Report an unexpected exception, a bug in vlmtui, and write its traceback to the log. For a text that is not
+    UTF-8, report the text."""
     import logging
 
-    from vlmtui.cli.output import note
+    from vlmtui.cli.output import note, print_error
     from vlmtui.logs import log_to_file
     from vlmtui.paths import Paths
+    from vlmtui.text import quoted
 
+    if isinstance(error, UnicodeEncodeError):
+        found = error.object[max(0, error.start - _AROUND) : error.end + _AROUND]
+        wrong = bad_input(f"{quoted(found)} is not UTF-8.", detail=str(error), hint="Rename it, or write it otherwise.")
+        print_error(wrong)
+        return wrong.exit_code
     note(f"vlmtui: internal error: {type(error).__name__}: {error}")
     try:
         log = Paths.default().logs / "cli.log"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input, require_text
 from vlmtui.text import human_bytes, one_line
 
 _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EFBIG})
@@ -83,10 +83,7 @@ def read_question(given: str) -> str:
             given = read_input("-", bytes_max=TEXT_BYTES_MAX).decode().rstrip("\n")
         except UnicodeDecodeError as error:
             raise bad_input("The question on stdin is not UTF-8 text.", detail=str(error)) from error
-    try:
-        given.encode()
-    except UnicodeEncodeError as error:
-        raise bad_input("The question is not valid text in this terminal's encoding.", detail=str(error)) from error
+    require_text(given, "The question is not valid text in this terminal's encoding.")
     if not given.strip():
         raise VlmtuiError(ErrorKind.BAD_USAGE, "The question is empty.")
     return given

@@ -15,7 +15,7 @@ import msgspec
 from vlmtui.config.duration import parse_duration
 from vlmtui.domain.dials import check_default, default_parameters
 from vlmtui.domain.sampling import Sampling
-from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.errors import VlmtuiError, bad_input, require_text
 from vlmtui.paths import Paths
 from vlmtui.reading import merged, parse_toml, read_whole
 
@@ -167,11 +167,14 @@ def load_settings(
     for name in setting_names():
         variable = _variable(name)
         if name not in _ONLY_IN_FILE and (value := environment.get(variable)):
+            require_text(value, f"{variable} is not UTF-8.")
             settings = _with(settings, _nested(name, value), variable, strict=False)
     for name in setting_names():
         option = (command_line or {}).get(name.rpartition(".")[2])
         if option is not None:
-            settings = _with(settings, _nested(name, option), f"--{name.rpartition('.')[2].replace('_', '-')}")
+            source = f"--{name.rpartition('.')[2].replace('_', '-')}"
+            require_text(str(option), f"{source} is not UTF-8.")
+            settings = _with(settings, _nested(name, option), source)
     return settings
 
 

@@ -20,9 +20,9 @@ from vlmtui.domain.engine import (
     LoadSpec,
     LoraAdapter,
 )
-from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.errors import ErrorKind, VlmtuiError, require_text
 from vlmtui.paths import bundled
-from vlmtui.reading import is_folder, parse_toml
+from vlmtui.reading import is_folder, parse_toml, shown_name
 from vlmtui.registry.architectures import engine_architectures, is_multimodal, is_of_transformers
 from vlmtui.registry.hub_cache import read_config, snapshot_of
 from vlmtui.registry.loader import Registry
@@ -74,6 +74,7 @@ def resolve(
     folder = _folder(name) if folders else None
     if folder is not None:
         folder = folder.resolve()
+        require_text(str(folder), f"Can't load {shown_name(folder)}: its path is not UTF-8.", hint="Rename it.")
         return _by_files(registry, str(folder), folder, choice, to_load=to_load)
     if re.fullmatch(REPOSITORY, name, re.ASCII):
         return _by_files(registry, name, snapshot_of(name), choice, to_load=to_load)

@@ -18,7 +18,7 @@ from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import Cancelled, Failed, Failure, Finished, GenerateRequest, PromptReady, Token
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
-from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
+from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input, require_text
 from vlmtui.files import write_private
 from vlmtui.inspection.answer_diff import AnswerDiff, answer_diff
 from vlmtui.inspection.build import tokens_of
@@ -134,13 +134,8 @@ class SavedPrompts:
         if not _NAME.fullmatch(name) or len(os.fsencode(name)) > 200:
             hint = "A name has up to 80 characters, no slashes, and does not begin with a dot."
             raise bad_input("Not a valid name for a prompt.", hint=hint)
-        try:
-            data = text.encode()
-        except UnicodeEncodeError as error:
-            raise bad_input(
-                "Can't save the prompt: it contains characters that are not text.", detail=str(error)
-            ) from error
-        write_private(self._file(name), data, durable=True)
+        require_text(text, "Can't save the prompt: it contains characters that are not text.")
+        write_private(self._file(name), text.encode(), durable=True)
         return name
 
     def load(self, name: str) -> str:
