@@ -121,6 +121,12 @@ def test_all_conversations_are_exported_as_a_file_each(
     assert names[0].endswith(f"{filled}.json")
     ran = cli("import", *(str(tmp_path / "all" / name) for name in names))
     assert (ran.code, len(ran.out.split())) == (0, 2)
+    (tmp_path / "all" / names[0]).unlink()
+    (tmp_path / "all" / names[0]).mkdir()
+    (tmp_path / "all" / names[1]).unlink()
+    ran = cli("export", "--all", "--format", "json", "-o", str(tmp_path / "all"))
+    assert ran.code == 2 and names[0] in ran.err
+    assert (tmp_path / "all" / names[1]).is_file(), "the others are written"
 
 
 def test_a_bad_import_is_reported_and_adds_nothing(cli: CommandLine, filled: ConversationId, tmp_path: Path) -> None:

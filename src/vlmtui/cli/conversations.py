@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from vlmtui.cli.output import note, print_json, print_table
+from vlmtui.cli.output import note, print_error, print_json, print_table
 from vlmtui.cli.streams import is_utf8, read_input
 from vlmtui.domain.times import local_time
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
@@ -85,25 +85,32 @@ def export(arguments: argparse.Namespace) -> int:
             ErrorKind.BAD_USAGE, "--json lists the written files: it needs -o.", hint="Or: --format json."
         )
     written: list[dict[str, str]] = []
+    failed: VlmtuiError | None = None
     with _opened(to_read=True) as store:
         if arguments.all:
             found = list(_listed(store, None, 0))
         else:
             found = [store.conversation(find_conversation(store, arguments.id))]
         for one in found:
-            document = document_of(store, one.id)
             if target is None:
-                _print(document, kind)
-            else:
-                into = target / _file_name(one, kind) if arguments.all or is_folder(target) else target
-                _warn(write_document(document, into, kind))
-                written.append({"id": one.id, "file": str(into)})
-                note(f"Written: {into}")
+                _print(document_of(store, one.id), kind)
+                continue
+            into = target / _file_name(one, kind) if arguments.all or is_folder(target) else target
+            try:
+                _warn(write_document(document_of(store, one.id), into, kind))
+            except VlmtuiError as error:
+                if not arguments.all or error.kind is ErrorKind.DISK_FULL:
+                    raise
+                print_error(error)
+                failed = error
+                continue
+            written.append({"id": one.id, "file": str(into)})
+            note(f"Written: {into}")
     if arguments.json:
         print_json(written)
     if not found:
         note("No conversations yet.")
-    return 0
+    return 0 if failed is None else failed.exit_code
 
 
 def import_(arguments: argparse.Namespace) -> int:

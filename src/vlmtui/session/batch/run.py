@@ -44,7 +44,7 @@ _LOST = frozenset({ErrorKind.ENGINE_DIED, ErrorKind.NO_NETWORK, ErrorKind.PROTOC
 _SUSPECT_AFTER = 2
 """The number of engine deaths after which an item is sent alone, to find out which item kills the engine."""
 _LONE_DEATHS_MAX = 3
-_PASSING = frozenset({ErrorKind.INTERNAL, ErrorKind.ENGINE_BUSY})
+_PASSING = frozenset({ErrorKind.INTERNAL, ErrorKind.ENGINE_BUSY, ErrorKind.PROTOCOL})
 """Failures that a retry may avoid."""
 _RETRIES = 1
 """Most retries of such a failure."""
@@ -261,7 +261,9 @@ class BatchEngine:
                     self._starts_without_answer = 0
                     missing = missing_answer(answer)
                     return answer, None if missing is None else Failure.of(missing)
-                case Failed(failure=failure) if failure.kind not in _LOST:
+                case Failed(failure=failure) if failure.kind not in _LOST or (
+                    failure.kind is ErrorKind.PROTOCOL and not await _has_closed(engine)
+                ):
                     failures += 1
                     if failure.kind not in _PASSING or failures > _RETRIES:
                         return answer, failure
@@ -271,7 +273,8 @@ class BatchEngine:
                     lone_deaths += is_suspect
                     if lone_deaths == _LONE_DEATHS_MAX:
                         message = f"The engine died {_LONE_DEATHS_MAX} times while it answered this item alone."
-                        return None, Failure(kind=ErrorKind.ENGINE_DIED, message=message)
+                        detail = answer.failure.message if answer.failure is not None else ""
+                        return None, Failure(kind=ErrorKind.ENGINE_DIED, message=message, detail=detail)
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
@@ -301,6 +304,15 @@ class BatchEngine:
                     raise VlmtuiError(ErrorKind.MODEL_CHANGED, message, hint="Run it again: all items are asked again.")
                 self.engine = engine
             return self.engine
+
+
+async def _has_closed(engine: Engine) -> bool:
+    """Return False if a failure was the request's: a server sent what can't be read, and the engine goes on."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0):
+            await engine.closed()
+            return True
+    return False
 
 
 async def _leave(engine: Engine) -> None:
