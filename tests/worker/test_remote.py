@@ -37,10 +37,13 @@ from vlmtui.domain.generation import (
     EngineEvent,
     Finished,
     GenerateRequest,
+    MediaSpan,
     PromptReady,
     RenderRequest,
+    Timings,
     Token,
     Usage,
+    Waiting,
 )
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -48,6 +51,7 @@ from vlmtui.worker.backends.remote.bodies import MediaPart, expansions, spans_be
 from vlmtui.worker.backends.remote.engine import FrameLimit, RemoteEngine, connect_to_server
 from vlmtui.worker.backends.remote.http_api import ServerApi
 from vlmtui.worker.backends.remote.options import ServerOptions, server_address
+from vlmtui.worker.requests import TrackedRequest
 
 CHAT = "/v1/chat/completions"
 GENERATE = "/inference/v1/generate"
@@ -120,6 +124,18 @@ async def test_a_servers_token_counts_and_waiting_times_are_reported(server: Fau
     server.replies[CHAT] = [streams(*events, odd, done)]
     *_, finished = await asked(server, tmp_path)
     assert isinstance(finished, Finished) and finished.usage == Usage() and finished.timings.queued_s is None
+
+
+def test_the_worker_counts_tokens_of_media_for_a_server_and_keeps_no_waits() -> None:
+    span = MediaSpan(modality="image", index=0, offset=2, length=4, tokens=4)
+    kept = TrackedRequest("r", None, keep=True)
+    kept.add(Waiting(request_id="r", seconds=1.0, reason="busy"))
+    kept.add(PromptReady(request_id="r", prompt="", token_ids=PROMPT, media=(span,)))
+    usage = Usage(prompt_tokens=8, completion_tokens=5, cached_tokens=2)
+    kept.add(Finished(request_id="r", finish_reason="stop", usage=usage, timings=Timings()))
+    _, finished = kept.events()
+    assert isinstance(finished, Finished)
+    assert finished.usage == Usage(prompt_tokens=8, completion_tokens=5, cached_tokens=2, image_tokens=4)
 
 
 @pytest.mark.parametrize(

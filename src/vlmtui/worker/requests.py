@@ -162,11 +162,15 @@ class TrackedRequest:
         return event
 
     def _whole(self, told: Usage) -> Usage:
-        """Return the engine's token counts (`told`); if they are missing, those counted here."""
+        """Return the engine's token counts (`told`); if they are missing, those counted here. A server counts no tokens
+        of media."""
         own = self.usage
         is_told = bool(told.prompt_tokens or told.completion_tokens)
-        if is_told and not (own.prompt_tokens and not told.prompt_tokens):
+        if is_told and told.media_tokens:
             return told
+        if is_told and not (own.prompt_tokens and not told.prompt_tokens):
+            counts = {"prompt_tokens": told.prompt_tokens, "completion_tokens": told.completion_tokens}
+            return msgspec.structs.replace(own, **counts, cached_tokens=told.cached_tokens)
         return msgspec.structs.replace(own, cached_tokens=told.cached_tokens)
 
     def send(self, event: EngineEvent) -> None:

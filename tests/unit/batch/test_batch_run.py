@@ -162,11 +162,14 @@ async def test_every_form_of_base64_is_read(bench: Bench) -> None:
     assert (await bench.run()).answered == len(forms)
 
 
-async def test_an_unreadable_answer_of_a_server_costs_its_line_and_not_the_engine(bench: Bench) -> None:
-    bench.trouble = lambda question: ErrorKind.PROTOCOL if "odd" in question else None
+@pytest.mark.parametrize(("kind", "times"), [(ErrorKind.PROTOCOL, 2), (ErrorKind.NO_NETWORK, 4)])
+async def test_an_unreadable_answer_of_a_server_costs_its_line_and_not_the_engine(
+    bench: Bench, kind: ErrorKind, times: int
+) -> None:
+    bench.trouble = lambda question: kind if "odd" in question else None
     bench.write(*({"id": f"{n}", "prompt": f"odd {n}"} for n in range(9)), {"id": "b", "prompt": "fine"})
     assert ((await bench.run()).failed, len(bench.engines)) == (9, 1)
-    assert bench.answers()["b"] == "said: fine 0" and bench.asked.count("odd 1") == 2
+    assert bench.answers()["b"] == "said: fine 0" and bench.asked.count("odd 1") == times
 
 
 async def test_an_answer_without_text_is_an_error_that_is_not_asked_twice(bench: Bench) -> None:

@@ -44,10 +44,8 @@ _LOST = frozenset({ErrorKind.ENGINE_DIED, ErrorKind.NO_NETWORK, ErrorKind.PROTOC
 _SUSPECT_AFTER = 2
 """The number of engine deaths after which an item is sent alone, to find out which item kills the engine."""
 _LONE_DEATHS_MAX = 3
-_PASSING = frozenset({ErrorKind.INTERNAL, ErrorKind.ENGINE_BUSY, ErrorKind.PROTOCOL})
-"""Failures that a retry may avoid."""
-_RETRIES = 1
-"""Most retries of such a failure."""
+_RETRIES = {ErrorKind.INTERNAL: 1, ErrorKind.ENGINE_BUSY: 1, ErrorKind.PROTOCOL: 1, ErrorKind.NO_NETWORK: 3}
+"""Most retries of failures that a retry may avoid."""
 _STARTS_MAX = 8
 """Most starts of the engine in a row without an answer."""
 _CLOSING_S = 10.0
@@ -261,11 +259,9 @@ class BatchEngine:
                     self._starts_without_answer = 0
                     missing = missing_answer(answer)
                     return answer, None if missing is None else Failure.of(missing)
-                case Failed(failure=failure) if failure.kind not in _LOST or (
-                    failure.kind is ErrorKind.PROTOCOL and not await _has_closed(engine)
-                ):
+                case Failed(failure=failure) if failure.kind not in _LOST or await _is_of_request(answer, engine):
                     failures += 1
-                    if failure.kind not in _PASSING or failures > _RETRIES:
+                    if failures > _RETRIES.get(failure.kind, 0):
                         return answer, failure
                 case Failed() | Cancelled():
                     self._lost = engine
@@ -306,13 +302,16 @@ class BatchEngine:
             return self.engine
 
 
-async def _has_closed(engine: Engine) -> bool:
-    """Return False if a failure was the request's: a server sent what can't be read, and the engine goes on."""
+async def _is_of_request(answer: Answer, engine: Engine) -> bool:
+    """Return True if a server answered, but with what can't be read, or not to the end. The engine goes on."""
+    kind = answer.failure.kind if answer.failure is not None else None
+    if kind is not ErrorKind.PROTOCOL and (kind is not ErrorKind.NO_NETWORK or answer.prompt is None):
+        return False
     with suppress(TimeoutError):
         async with asyncio.timeout(0):
             await engine.closed()
-            return True
-    return False
+            return False
+    return True
 
 
 async def _leave(engine: Engine) -> None:
