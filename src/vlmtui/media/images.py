@@ -349,31 +349,54 @@ _RAW_STARTS = (b"CR", b"IIII", b"MMMM")
 _GAIN_MAPS = (b"hdrgm:Version", b"urn:iso:std:iso:ts:21496", b"aux:hdrgainmap")
 _HEAD_OF_GAIN_MAPS = 300_000
 _SRGB_GAMMA = 0.45455
+_SRGB_PLACES = (0.3127, 0.329, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06)
+"""x and y of white, red, green and blue."""
+_ICC_METHODS = (2, 3)
+"""How a JPEG 2000 file (ISO 15444-1) names its colours: by an ICC profile, which Pillow does not read."""
 TURNED = "turned upright by EXIF"
 
 
 def untaken(image: Image.Image, data: bytes) -> tuple[str, ...]:
     """Return notes on what the open image's file holds and Pillow does not read, or reads as something else."""
     info, kind = image.info, str(image.format)
-    notes: tuple[str, ...] = (differs("a reduced copy of another picture"),) if _is_reduced(image) else ()
-    if kind in ("HEIF", "AVIF") and "icc_profile" not in info:
-        notes += wide_heif_colours(data)
+    notes = _untaken_colours(image, data)
+    if _is_reduced(image):
+        notes += (differs("a reduced copy of another picture"),)
+    across, down = map(float, info.get("dpi") or info.get("resolution") or (1, 1))
+    if kind == "TIFF" and across > 0 and down > 0 and not 0.9 < across / down < 1.1:
+        notes += (differs(f"not stretched, though {across:g} × {down:g} pixels make a square"),)
     if kind == "AVIF" and b"clap" in data[: data.find(b"mdat")]:
         notes += (CROPPED,)
-    if kind in ("JPEG", "MPO", "HEIF", "AVIF") and any(name in data[:_HEAD_OF_GAIN_MAPS] for name in _GAIN_MAPS):
-        notes += (differs("without its HDR gain map"),)
-    if kind == "PNG":
-        at = data.find(b"cICP", 0, data.find(b"IDAT"))
-        if at > 0:
-            notes += wide_colours(data[at + 4], data[at + 5])
-        elif not {"icc_profile", "srgb"} & info.keys() and abs(info.get("gamma", _SRGB_GAMMA) - _SRGB_GAMMA) > 0.03:
-            notes += (differs(f"its gamma of {info['gamma']:g} not applied"),)
     if kind in ("JPEG", "MPO"):
         start = _first_scan(data)
         if not _may_code_zeros(data[:start]):
             notes += hole(data, start, data.find(b"\xff\xd9", start), least=256)
     elif kind in ("WEBP", "AVIF", "HEIF", "JPEG2000", "GIF"):
         notes += hole(data)
+    return notes
+
+
+def _untaken_colours(image: Image.Image, data: bytes) -> tuple[str, ...]:
+    info, kind = image.info, str(image.format)
+    if kind in ("JPEG", "MPO", "HEIF", "AVIF") and any(name in data[:_HEAD_OF_GAIN_MAPS] for name in _GAIN_MAPS):
+        return (differs("without its HDR gain map"),)
+    if "icc_profile" in info:
+        return ()
+    if kind in ("HEIF", "AVIF"):
+        return wide_heif_colours(data)
+    if kind == "JPEG2000":
+        at = data.find(b"colr", 0, data.find(b"jp2c"))
+        return (differs("its colour profile not applied"),) if at > 0 and data[at + 4] in _ICC_METHODS else ()
+    if kind != "PNG":
+        return ()
+    if (at := data.find(b"cICP", 0, data.find(b"IDAT"))) > 0:
+        return wide_colours(data[at + 4], data[at + 5])
+    notes: tuple[str, ...] = ()
+    gamma, places = info.get("gamma", _SRGB_GAMMA), info.get("chromaticity", _SRGB_PLACES)
+    if "srgb" not in info and abs(gamma - _SRGB_GAMMA) > 0.03:
+        notes += (differs(f"its gamma of {gamma:g} not applied"),)
+    if "srgb" not in info and any(abs(mine - usual) > 0.02 for mine, usual in zip(places, _SRGB_PLACES, strict=False)):
+        notes += (differs("its primary colours (chromaticities) taken as sRGB's"),)
     return notes
 
 

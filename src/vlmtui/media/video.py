@@ -84,9 +84,12 @@ _UNCOMPRESSED = frozenset({FileType.WAV, FileType.AIFF, FileType.CAF})
 """Sounds that may end in zeros: silence."""
 _SIZE_UNKNOWN = 0x7FFF0000
 """RIFF and AIFF files that were written to a pipe state a size from here on."""
+_MISCOUNTED = 16
+"""Bytes by which writers of RIFF files state a size too large."""
 _OGG_PAGE_BYTES = 65_307
 _OGG_LAST = 4
 _MATROSKA_HEAD_BYTES = 65_536
+_SEGMENT = b"\x18\x53\x80\x67"
 _CLUSTER = b"\x1f\x43\xb6\x75"
 _PIXEL_CROP = re.compile(rb"\x54[\xaa\xbb\xcc\xdd](?:\x81[^\0]|\x82(?!\0\0))", re.DOTALL)
 """A crop of at least one pixel in a Matroska file's description of a track."""
@@ -141,7 +144,8 @@ def _check_other(file: BinaryIO, head: bytes, end: int) -> Checked:
     found = sniff(head[:HEAD_BYTES])
     if head[:4] in (b"RIFF", b"FORM"):
         size = int.from_bytes(head[4:8], "little" if head[:4] == b"RIFF" else "big")
-        notes = missing_bytes(size + 8 - end) if size < _SIZE_UNKNOWN else ()
+        missing = size + 8 - end
+        notes = missing_bytes(missing) if size < _SIZE_UNKNOWN and missing > _MISCOUNTED else ()
         if notes or found in _UNCOMPRESSED:
             return Checked(notes)
     notes = () if found in _UNCOMPRESSED else zero_tail(zeros_at_end(file))
@@ -150,8 +154,19 @@ def _check_other(file: BinaryIO, head: bytes, end: int) -> Checked:
         tail = file.read(_OGG_PAGE_BYTES)
         flags = tail[max(0, tail.rfind(b"OggS")) :][5:6]
         notes = () if flags and flags[0] & _OGG_LAST else (damage("its end mark is missing, perhaps cut off"),)
-    is_cropped = found is FileType.MATROSKA and _PIXEL_CROP.search(head[: head.find(_CLUSTER)])
-    return Checked(notes, ((0, 0),) if is_cropped else ())
+    if found is not FileType.MATROSKA:
+        return Checked(notes)
+    is_cropped = _PIXEL_CROP.search(head[: head.find(_CLUSTER)])
+    return Checked(notes or missing_bytes(_end_of_matroska(head, end) - end), ((0, 0),) if is_cropped else ())
+
+
+def _end_of_matroska(head: bytes, end: int) -> int:
+    """Return where a Matroska file's segment ends by its own size (RFC 8794); `end` if it states none."""
+    at = head.find(_SEGMENT) + len(_SEGMENT)
+    length = 9 - head[at].bit_length() if len(_SEGMENT) <= at < len(head) else 9
+    size = int.from_bytes(head[at : at + length], "big") & ((1 << 7 * length) - 1)
+    is_stated = length < 9 and size < (1 << 7 * length) - 1
+    return at + length + size if is_stated else end
 
 
 def _boxes(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int, int]]:

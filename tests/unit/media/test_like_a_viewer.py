@@ -195,6 +195,12 @@ def animation(kind: str, frames: Sequence[Image.Image] | None = None, **options:
     return saved(first, kind, save_all=True, append_images=others, duration=100, **options)
 
 
+def with_profile(jp2: bytes) -> bytes:
+    """The picture with a method of naming its colours by a profile."""
+    at = jp2.index(b"colr") + 4
+    return jp2[:at] + b"\2" + jp2[at + 1 :]
+
+
 def without_last_frame(gif: bytes) -> bytes:
     return gif[: gif.rfind(b"!\xf9\x04")]
 
@@ -203,6 +209,7 @@ GAIN_MAP = (
     b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
     b'<rdf:Description xmlns:hdrgm="http://ns.adobe.com/hdr-gain-map/1.0/" hdrgm:Version="1.0"/></rdf:RDF></x:xmpmeta>'
 )
+WIDE = struct.pack(">8I", 31270, 32900, 68000, 32000, 26500, 69000, 15000, 6000)
 ZEROS = "damaged: [0-9,]+ bytes from byte [0-9,]+ on are zeros"
 DEEP = "^deep samples to 8 bits"
 
@@ -226,6 +233,7 @@ PICTURES = {
         Row("a fourth sample of no meaning", lambda: tiff(HALF, 8, t338=0), UPRIGHT),
         Row("turned", lambda: tiff(CORNERS, 8, t274=6), CLOCKWISE, "turned upright"),
         Row("a reduced copy", lambda: tiff(CORNERS, 8, t254=1), UPRIGHT, "a reduced copy of another picture"),
+        Row("a fax", lambda: saved(corners(), "TIFF", dpi=(204, 98)), UPRIGHT, "not stretched, though 204 × 98 pixels"),
         Row("DNG", lambda: tiff(CORNERS, 8, t50706=0x401), REFUSED, "a camera's raw file"),
         Row("NEF, ARW", lambda: tiff(CORNERS, 8, t254=1, t271=0, t330=8), REFUSED, "a camera's raw file"),
     ],
@@ -234,6 +242,12 @@ PICTURES = {
         Row("HDR", lambda: png(chunk(b"cICP", bytes([9, 16, 0, 1]))), UPRIGHT, r"HDR \(PQ\) and BT.2020 colours"),
         Row("the usual gamma", lambda: png(chunk(b"gAMA", struct.pack(">I", 45455))), UPRIGHT),
         Row("another gamma", lambda: png(chunk(b"gAMA", struct.pack(">I", 100000))), UPRIGHT, "its gamma of 1 not"),
+        Row(
+            "other primary colours",
+            lambda: png(chunk(b"cHRM", WIDE)),
+            UPRIGHT,
+            "its primary colours .* taken as sRGB's",
+        ),
         Row("a hole", lambda: with_hole(saved(photo(), "PNG"), 0.4, 0.5), REFUSED, "does not decode"),
         Row("animated, turned", lambda: animation("PNG", exif=_exif()), CLOCKWISE, "turned upright"),
         Row(
@@ -268,6 +282,11 @@ PICTURES = {
     "heic": [
         Row("HDR", lambda: hdr("HEIF"), UPRIGHT, r"HDR \(PQ\) and BT.2020 colours"),
         Row("a zero tail", lambda: with_hole(saved(photo(), "HEIF"), 0.7, 1), None, ZEROS),
+    ],
+    "jp2": [
+        Row("as it is", lambda: saved(corners(), "JPEG2000"), UPRIGHT),
+        Row("profile", lambda: with_profile(saved(corners(), "JPEG2000")), UPRIGHT, "its colour profile not applied"),
+        Row("a hole", lambda: with_hole(saved(photo(), "JPEG2000"), 0.5, 0.6), None, ZEROS),
     ],
     "bmp": [
         Row(
@@ -531,7 +550,10 @@ VIDEOS = {
         ),
     ],
     "mkv": [
-        Row("a few bytes cut off", lambda: long_clip("mkv")[:-9000], None, r"damaged: its header says 3\.00 s"),
+        Row(
+            "a few bytes cut off", lambda: long_clip("mkv")[:-9000], None, r"cut off, 9,000 .* its header says 3\.00 s"
+        ),
+        Row("its last bytes cut off", lambda: long_clip("mkv")[:-100], None, "damaged: cut off, 100 bytes are missing"),
         Row(
             "a zero tail",
             lambda: with_hole(long_clip("mkv"), 0.98, 1),
@@ -650,7 +672,10 @@ SOUNDS = {
             "bytes are zeros, perhaps missing",
         ),
     ],
-    "mka": [Row("cut off", lambda: cut(encoded("matroska", "libopus"), 0.9), None, EARLY)],
+    "mka": [
+        Row("whole", lambda: encoded("matroska", "libopus"), None),
+        Row("cut off", lambda: cut(encoded("matroska", "libopus"), 0.9), None, EARLY),
+    ],
 }
 
 
