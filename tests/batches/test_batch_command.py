@@ -74,7 +74,7 @@ def test_the_summary_the_score_and_the_exit_code(client: Client) -> None:
     assert code == 1
     summary = json.loads(out)
     assert (summary["answered"], summary["failed"]) == (2, 0)
-    assert "As expected: 1 of 2 (50.0%)." in error
+    assert "As expected: 1 of 2: 50.0 % (9.5 to 90.5)." in error
     assert "below --min-score 0.6" in error
     code, _, error = client.run(str(client.input), "--min-score", "0.5")
     assert (code, "2 answered before" in error) == (0, True)

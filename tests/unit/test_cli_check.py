@@ -177,3 +177,28 @@ def test_changes_of_the_engine_are_reported(cli: CommandLine, tmp_path: Path) ->
     ran = cli("check", str(kept))
     assert ran.code == 0, ran.err
     assert "engine_version: 0.1.old → " in ran.out
+
+
+def batch_output(path: Path, right: str) -> str:
+    lines = [
+        {"id": name, "line": at, "key": "k", "question": "?", "answer": "x", "error": None, "correct": letter == "1"}
+        for at, (name, letter) in enumerate(zip("abcdefghij", right, strict=True), 1)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def test_two_batches_are_compared_item_by_item(cli: CommandLine, tmp_path: Path) -> None:
+    before, after = batch_output(tmp_path / "a.jsonl", "1100000011"), batch_output(tmp_path / "b.jsonl", "0111111111")
+    ran = cli("check", before, after)
+    assert ran.code == 0 and ran.out.splitlines() == [
+        "a.jsonl: 4 of 10: 40.0 % (16.8 to 68.7)",
+        "b.jsonl: 9 of 10: 90.0 % (59.6 to 98.2)",
+        "won: 6 c, d, e, f, g, h",
+        "lost: 1 a",
+        "McNemar's exact test: p = 0.125",
+    ]
+    better = batch_output(tmp_path / "c.jsonl", "1111111111")
+    assert cli("check", before, better, "--json").code == 1
+    ran = cli("check", before, str(tmp_path / "none.jsonl"))
+    assert ran.code == 2 and "none.jsonl" in ran.err

@@ -32,6 +32,7 @@ from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_output
+from vlmtui.inspection.statistics import share_text
 from vlmtui.paths import bundled
 from vlmtui.reading import is_file, unreadable
 from vlmtui.registry.match import EXAMPLE
@@ -345,7 +346,7 @@ class _Batch:
             kinds = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in errors.most_common())
             note(f"Failed: {failed:,} ({kinds}). --retry-errors asks again.")
         if expected:
-            note(f"As expected: {correct:,} of {expected:,} ({correct / expected:.1%}).")
+            note(f"As expected: {correct:,} of {expected:,}: {share_text(correct, expected)}.")
         least = self.arguments.min_score
         if least is not None and (not expected or correct / expected < least):
             found = f"the score is {correct / expected:.3f}" if expected else "nothing is expected"

@@ -39,12 +39,14 @@ from vlmtui.files import write_atomically
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.recorded import By, RecordedCase
 from vlmtui.inspection.stages import CheckedSide, Stage, StageOutcome, where_to_look
-from vlmtui.reading import is_file, is_folder
+from vlmtui.inspection.statistics import paired_p, share_text
+from vlmtui.reading import is_file, is_folder, unreadable
 from vlmtui.registry.estimate import estimated_tokens, settings_of
 from vlmtui.registry.hub_cache import model_folder
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.adapters import find_adapter, require_allowed, takes_adapter, with_adapters
 from vlmtui.session.batch.media_desk import MediaDesk
+from vlmtui.session.batch.results import read_results
 from vlmtui.session.check.cases import (
     CheckCase,
     batch_cases,
@@ -74,6 +76,8 @@ DIFFERS = 1
 """Exit code: a stage differs, or the engine does not see."""
 CANNOT = 2
 """Exit code: a case could not be compared."""
+_SIGNIFICANT = 0.05
+"""Two batches differ if the probability of such a difference by chance is smaller."""
 PROCESSOR = "processor"
 """The name of a side: the model's own tokenizer and processor, without an engine."""
 _RECORD = "record"
@@ -316,6 +320,9 @@ async def _check(lab: Lab) -> int:
         raise VlmtuiError(ErrorKind.BAD_USAGE, "The engines must all be different.")
     if not arguments.cases:
         return await _check_engines(lab)
+    paths = [Path(one) for one in arguments.cases]
+    if not arguments.on and len(paths) == 2 and all(path.suffix == ".jsonl" for path in paths):
+        return _compare_scores(*paths, as_json=arguments.json)
     groups: dict[tuple[str, tuple[str, ...]], list[CheckCase]] = {}
     for path in _files([Path(one) for one in arguments.cases]):
         try:
@@ -327,6 +334,35 @@ async def _check(lab: Lab) -> int:
     for (model, names), cases in groups.items():
         lab.results.extend(await run_cases(cases, await _makers(lab, _FileCases(model, names, cases))))
     return _report(lab, [case for cases in groups.values() for case in cases])
+
+
+def _compare_scores(before: Path, now: Path, *, as_json: bool) -> int:
+    """Compare the results of two batches, item by item. Return 1 if they differ by more than chance."""
+    runs = []
+    for path in (before, now):
+        try:
+            runs.append({one.title: one.correct for one in read_results(path) if one.correct is not None})
+        except OSError as error:
+            raise unreadable(path, error) from error
+    both = [title for title in runs[0] if title in runs[1]]
+    if not both:
+        raise bad_input(
+            "The two files have no items in common that have expected answers.",
+            hint="Name two outputs of `vlmtui batch`.",
+        )
+    wins = [title for title in both if runs[1][title] and not runs[0][title]]
+    losses = [title for title in both if runs[0][title] and not runs[1][title]]
+    chance = paired_p(len(wins), len(losses))
+    shares = [sum(bool(run[title]) for title in both) for run in runs]
+    if as_json:
+        print_json({"items": len(both), "right": shares, "won": wins, "lost": losses, "p": chance})
+    else:
+        for path, right in zip((before, now), shares, strict=True):
+            print(f"{one_line(path.name)}: {right:,} of {len(both):,}: {share_text(right, len(both))}")
+        for verb, titles in (("won", wins), ("lost", losses)):
+            print(f"{verb}: {len(titles):,} {one_line(', '.join(titles))}".rstrip())
+        print(f"McNemar's exact test: p = {chance:.3g}")
+    return DIFFERS if chance < _SIGNIFICANT else 0
 
 
 async def _check_engines(lab: Lab) -> int:

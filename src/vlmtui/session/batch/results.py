@@ -21,6 +21,7 @@ from vlmtui.domain.generation import Failure, Usage
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.export.web_page import render_page
 from vlmtui.files import new_file, not_written
+from vlmtui.inspection.statistics import share_text
 from vlmtui.reading import is_file, shown_name, unreadable
 from vlmtui.session.batch.items import BadItem, Expectation, Item
 from vlmtui.text import one_line, quoted
@@ -318,6 +319,7 @@ def batch_page(output: Path, model: str) -> str:
         if len(shown) < _PAGE_MAX:
             shown.append(result)
     correct, expected, _ = score_of(output)
+    score = f"{correct:,} of {expected:,}: {share_text(correct, expected)}" if expected else "no expected answers"
     return render_page(
         "batch.html",
         title=f"Batch {output.name}",
@@ -325,7 +327,7 @@ def batch_page(output: Path, model: str) -> str:
             ("Model", model),
             ("Items", f"{states.total():,}"),
             ("Failed", f"{states['failed']:,}"),
-            ("As expected", f"{correct:,} of {expected:,}" if expected else "no expected answers"),
+            ("As expected", score),
         ],
         results=[
             {
