@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from vlmtui.domain.generation import Delta, Finished, Timings, Usage
+from vlmtui.domain.generation import Delta, Finished, Timings, Usage, Waiting
 from vlmtui.session.answer_line import answer_marks
-from vlmtui.session.generation import Answer
+from vlmtui.session.generation import Answer, waiting_line
+from vlmtui.ui.chat.blocks import waiting_text
+
+
+def test_a_wait_for_a_server_is_shown_until_the_answer_begins() -> None:
+    answer = Answer("r")
+    assert waiting_line(answer) == ""
+    answer.take(Waiting(request_id="r", seconds=7.0, reason="Busy (429).\nslow \x1b[2Jdown"))
+    assert waiting_line(answer).endswith(" · asks again in 7 s") and "\x1b" not in waiting_line(answer)
+    assert waiting_text(answer, 3.0) == waiting_line(answer)
+    answer.take(Delta(request_id="r", text="A", tokens=1))
+    assert waiting_line(answer) == ""
 
 
 @pytest.mark.parametrize(

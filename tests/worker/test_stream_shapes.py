@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.fault_server import FaultServer, fault_server, responds
 from tests.worker.test_remote import CHAT, connected, request
-from vlmtui.domain.conversation import ChatPrompt, user_turn
+from vlmtui.domain.conversation import ChatPrompt, Text, Turn, user_turn
 from vlmtui.domain.generation import Finished, GenerateRequest
 from vlmtui.domain.thinking import ThinkingTags
 from vlmtui.errors import VlmtuiError
@@ -303,6 +303,15 @@ async def test_an_answer_of_tokens_without_text_is_no_success(engine: tuple[Faul
     cut, _ = await read(engine[1])
     error = missing_answer(cut)
     assert error is not None and error.message == "The answer has nothing after its reasoning."
+
+
+async def test_reasoning_is_not_sent_back(engine: tuple[FaultServer, RemoteEngine]) -> None:
+    engine[0].replies[CHAT] = [responds(reasons(THOUGHT, {"content": "Hello world"}))]
+    answer, _ = await read(engine[1])
+    turns = (user_turn("hello"), Turn("assistant", (Text(answer.text),)), user_turn("<think>again</think>"))
+    assert [one async for one in engine[1].generate(request(ChatPrompt(turns=turns)))]
+    sent = engine[0].bodies[-1]["messages"]
+    assert [one["content"] for one in sent] == ["hello", "Hello world", "<think>again</think>"]  # type: ignore[attr-defined]
 
 
 async def test_reasoning_gets_the_tags_of_its_family() -> None:

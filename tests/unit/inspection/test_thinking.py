@@ -51,6 +51,15 @@ def test_a_prompt_that_opened_the_reasoning_is_enough() -> None:
     assert answer.parts(answer.text) == ("Two sha", "", True)
 
 
+def test_text_before_the_reasoning_is_part_of_the_answer() -> None:
+    for text, wanted in (
+        ("Hi <think>\na\n</think>\n\nb", ("a", "Hi \n\nb", False)),
+        ("a</think>b<think>c</think>", ("a", "b<think>c</think>", False)),
+        ("Hi <think> is a tag", ("", "Hi <think> is a tag", False)),
+    ):
+        assert split_thinking(text, COMMON_TAGS, over=True) == wanted
+
+
 def test_another_familys_tags_are_text() -> None:
     parts = split_thinking("[THINK]a[/THINK]b", COMMON_TAGS, over=True)
     assert parts == ("", "[THINK]a[/THINK]b", False)

@@ -20,7 +20,7 @@ from vlmtui.inspection.prompt_diff import PromptDiff, PromptSpan
 from vlmtui.inspection.tokens import Piece, attachment_of
 from vlmtui.session.answer_line import answer_line
 from vlmtui.session.comparison import Difference, TokenAt
-from vlmtui.session.generation import Answer
+from vlmtui.session.generation import Answer, waiting_line
 from vlmtui.text import counted, one_line, visible
 from vlmtui.ui.document.blocks import PlainBlock, TextBlock
 from vlmtui.ui.document.view import INTERVAL_S, DocumentView
@@ -370,7 +370,7 @@ class AnswerPanel(Vertical):
             self.text.show(self.text.text + visible("".join(fresh)))
             self.view.changed(self.text)
         if not self.is_over:
-            self._count(answer.tokens, waits_for, stop)
+            self._count(answer, waits_for, stop)
             return bool(fresh)
         if answer.failure is not None:
             self.view.add(_failure_block(answer.failure))
@@ -390,10 +390,10 @@ class AnswerPanel(Vertical):
         self.text.mark(shown.spans)
         self.view.changed(self.text)
 
-    def _count(self, tokens: int, waits_for: str, stop: str) -> None:
-        """Show the number of tokens so far."""
-        waits = f"Waits for {one_line(waits_for)}" if waits_for else "Waiting"
-        told = counted(tokens, "token") if tokens else waits
+    def _count(self, answer: Answer, waits_for: str, stop: str) -> None:
+        """Show the number of tokens so far, or why there is none."""
+        waits = f"Waits for {one_line(waits_for)}" if waits_for else waiting_line(answer) or "Waiting"
+        told = counted(answer.tokens, "token") if answer.tokens else waits
         told = f"{told} · {stop}" if stop else f"{told} …"
         is_wider = len(told) != len(self._told)
         if is_wider or time.monotonic() >= self._told_s + _COUNT_EVERY_S:

@@ -29,7 +29,9 @@ from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.generation import MediaSpan, Request, Token, Vocabulary
 from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.template import EFFORT, TEMPLATE
+from vlmtui.domain.thinking import COMMON_TAGS, ThinkingTags
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.inspection.thinking import split_thinking
 from vlmtui.reading import read_whole
 from vlmtui.worker.backends.remote.http_api import ServerApi, ServerError, Unanswered
 from vlmtui.worker.backends.remote.probe import CHAT, GENERATE, ServerFacts
@@ -265,6 +267,12 @@ def messages_of(turns: Sequence[Turn], media: Sequence[MediaPart]) -> list[dict[
     return [{"role": turn.role, "content": content(turn)} for turn in turns]
 
 
+def without_reasoning(turn: Turn, tags: ThinkingTags) -> Turn:
+    """Return an answer without its reasoning, which servers want back in no later message; other turns unchanged."""
+    answer = split_thinking(turn.text, tags, over=True).answer if turn.role == "assistant" else ""
+    return Turn(turn.role, (Text(answer),)) if answer and not turn.attachments else turn
+
+
 def raw_chat(
     prompt: RawPrompt | MessagesPrompt,
     media: Sequence[MediaPart],
@@ -358,7 +366,8 @@ _KEEPS_IMAGES = (0, 32)
 class RequestBodies:
     """Builds the bodies of requests to one server. An image that is in the server's cache is sent as an id only."""
 
-    def __init__(self, model: str, texts: TokenTexts, facts: ServerFacts) -> None:
+    def __init__(self, model: str, texts: TokenTexts, facts: ServerFacts, tags: ThinkingTags = COMMON_TAGS) -> None:
+        self._tags = tags
         self._model = model
         self._texts = texts
         self._facts = facts
@@ -458,7 +467,10 @@ class RequestBodies:
             media = [msgspec.structs.replace(one, uuid="") for one in media]
         if not isinstance(prompt, ChatPrompt):
             return raw_chat(prompt, media, self._facts.chat_template, self._variables(request))
-        body: dict[str, Any] = {"messages": messages_of(prompt.turns, media)}
+        turns = prompt.turns
+        if not self._facts.version:  # vLLM's template leaves reasoning out as it does here
+            turns = tuple(without_reasoning(turn, self._tags) for turn in turns)
+        body: dict[str, Any] = {"messages": messages_of(turns, media)}
         if variables := self._variables(request):
             body[TEMPLATE] = variables
         if prompt.chat_template is not None:

@@ -289,7 +289,7 @@ class RemoteEngine:
         self._facts = facts
         self._model = model.id
         self._texts = texts
-        self._bodies = RequestBodies(model.id, texts, facts)
+        self._bodies = RequestBodies(model.id, texts, facts, options.thinking)
         self._placeholders = placeholders
         self._frames = FrameLimit(api, model.id)
         self._tags = options.thinking
