@@ -44,6 +44,7 @@ _ROOT = Path(__file__).parents[2]
 _WORDS = 150
 _CHAT_MAX = 5
 """Questions in one chat with a real model. In a longer one, with answers that were cut off, it may count otherwise."""
+_REACH_S = 3.0
 _START_S, _END_S, _REST_S = 120.0, 60.0, 120.0
 _MODEL_S = 300.0
 """For what a real model says: on a busy machine one or two tokens come in a second."""
@@ -250,10 +251,14 @@ class Campaign:
             case "logout":
                 terminal.hang_up()
                 asked.must_be_whole = True
-                for path in self.login.iterdir():  # as logind does when a user's last session ends
+                folder = self.random.choice([self.login, self.paths.runtime])
+                for path in folder.iterdir():  # as logind does, or a program that cleans up
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
-                if not any(worker.report for worker in asyncio.run(WorkerHost(self.paths).find_all())):
-                    self.losses.add(0, blow, "the engine is out of reach")
+                until = time.monotonic() + _REACH_S
+                while not any(worker.report for worker in asyncio.run(WorkerHost(self.paths).find_all())):
+                    if time.monotonic() > until:
+                        self.losses.add(0, blow, f"the engine is out of reach without the files of {folder.name}")
+                        break
             case "server" | "guardian" | "core":
                 self.kill_worker(blow)
             case "disk full":

@@ -25,6 +25,7 @@ SLEEPS = {
     "worker/server.py: sleep in WorkerServer._watch_engine": "what is idle or lost is found by its age",
     "worker/server.py: sleep in WorkerServer._sample_metrics": "an engine does not tell when its metrics change",
     "engine/local/host.py: sleep in locked": "another process holds the lock",
+    "engine/local/host.py: sleep in WorkerHost._attach": "nothing tells that a socket's file is there again",
     "cli/output.py: sleep in LoadLine._tick": "a clock on the screen",
     "ui/chat/transcript.py: set_interval in Transcript._follow": "a clock on the screen",
     "ui/chat/frame.py: set_interval in StatusBar.on_mount": "an engine does not tell what memory it uses",

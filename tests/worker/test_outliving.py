@@ -177,10 +177,28 @@ async def test_two_clients_share_a_worker_and_neither_harms_the_other(life: Life
     await life.has_ended()
 
 
-async def test_a_worker_whose_socket_is_gone_is_left_over_and_can_be_ended(life: Life) -> None:
+async def test_a_worker_whose_files_are_deleted_is_in_reach_again_with_its_answer(life: Life) -> None:
+    await (await life.client()).close()
+    before = await life.pid()
+    await life.kill_a_client_in_the_middle("one hold two")
+    await life.has_lost_its_client()
+    shutil.rmtree(life.endpoint.runtime)
+    client = await patient_host(Paths.below(life.root)).open(SPEC, client="test", keep_alive_s=60)
+    assert (client.attached, client.pid) == (True, before), "no second engine is loaded"
+    life.release.touch()
+    assert text_of([event async for event in client.resume("r")]) == "one hold two "
+    while not life.endpoint.record.exists():
+        await asyncio.sleep(0.05)
+    assert [worker.pid for worker in await life.host.find_all()] == [before]
+    await client.close()
+
+
+async def test_a_worker_whose_socket_stays_gone_is_left_over_and_can_be_ended(life: Life) -> None:
     client = await life.client()
     another = patient_host(Paths.below(life.root))
     assert await another.leftovers() == []
+    for process in worker_processes(life.endpoint):
+        process.suspend()
     shutil.rmtree(life.endpoint.runtime)
     assert await life.host.leftovers() == [], "its own client can use it"
     assert [worker.endpoint for worker in await another.find_all()] == [life.endpoint], "so that `stop --all` means all"

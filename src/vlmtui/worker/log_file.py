@@ -35,7 +35,7 @@ class LogFile:
     """Reads a growing log file and keeps its newest lines. A carriage return also ends a line, as in progress bars."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._offset = 0
         self._rest = b""
         self.ring = LogRing(RING_LINES)
@@ -48,7 +48,7 @@ class LogFile:
         since = time.monotonic() - _RECENT_S
         start = next((size for at, size in reversed(tuple(self._marks)) if at <= since), 0)
         try:
-            with self._path.open("rb") as file:
+            with self.path.open("rb") as file:
                 file.seek(max(start, file.seek(0, os.SEEK_END) - _READ_MAX))
                 lines = _BREAK.split(file.read())
         except OSError:
@@ -58,7 +58,7 @@ class LogFile:
     def read_new(self) -> list[str]:
         """Return the lines written since the last call, and add them to `ring`."""
         try:
-            with self._path.open("rb") as file:
+            with self.path.open("rb") as file:
                 self._skip(file.seek(0, os.SEEK_END))
                 file.seek(self._offset)
                 data = file.read()

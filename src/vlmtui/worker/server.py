@@ -28,8 +28,9 @@ from vlmtui.domain.engine import (
 from vlmtui.domain.generation import Failure, GenerateRequest, RenderRequest, Request, ScoreRequest
 from vlmtui.domain.metrics import MetricsSample
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.files import write_private
 from vlmtui.paths import private_dir
-from vlmtui.protocol.endpoint import require_own_peer
+from vlmtui.protocol.endpoint import HOME_SUFFIX, RECORD_SUFFIX, WorkerRecord, require_own_peer
 from vlmtui.protocol.messages import (
     MAX_MESSAGE_BYTES,
     PROTOCOL_VERSION,
@@ -182,6 +183,8 @@ class WorkerServer:
     _left_since: float = field(default_factory=time.monotonic)
     _met_anyone: bool = False
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _listening: list[asyncio.Server] = field(default_factory=list)
+    _started_at: float = field(default_factory=time.time)
     _status: int = 0
 
     def __post_init__(self) -> None:
@@ -197,24 +200,44 @@ class WorkerServer:
 
     async def run(self, path: Path, *, on_listening: Callable[[], None] = lambda: None) -> int:
         """Listen and serve. Return the process's exit status."""
-        private_dir(self.runtime)
-        private_dir(path.parent)
-        server = await asyncio.start_unix_server(self._serve, sock=listen(str(path)), limit=MAX_MESSAGE_BYTES)
+        await self._listen(path)
         on_listening()
         self._log_is_wanted.set()
         self._end_if_unused()
         self.engine.start(self.spec, on_progress=self._progressed, on_loaded=self._loaded, on_death=self._engine_died)
         watchers = [
-            asyncio.create_task(work) for work in (self._follow_log(), self._watch_engine(), self._sample_metrics())
+            asyncio.create_task(work) for work in (self._follow_log(), self._watch_engine(path), self._sample_metrics())
         ]
         await self._stopping.wait()
         for task in watchers:
             task.cancel()
-        server.close()
+        for server in self._listening:
+            server.close()
         await self._say_goodbye()
         if self._status == 0:
             await self.engine.shutdown(self.limits.shutdown_s)
         return self._status
+
+    async def _listen(self, path: Path) -> None:
+        private_dir(self.runtime)
+        private_dir(path.parent)
+        server = await asyncio.start_unix_server(self._serve, sock=listen(str(path)), limit=MAX_MESSAGE_BYTES)
+        self._listening.append(server)
+
+    async def _stay_in_reach(self, path: Path) -> None:
+        """Create the socket and the record again if they are gone: a program that cleans up may have deleted them, or
+        the user."""
+        record = self.runtime / f"{path.stem}{RECORD_SUFFIX}"
+        try:
+            if not path.exists():
+                private_dir(path.with_suffix(HOME_SUFFIX))
+                await self._listen(path)
+            if not record.exists():
+                log = str(self.log.path)
+                known = WorkerRecord(spec=self.spec, pid=self.pid, started_at=self._started_at, log=log)
+                write_private(record, msgspec.json.encode(known))
+        except (VlmtuiError, OSError) as error:
+            _log.warning("cannot create the socket or the record again: %s", error)
 
     def stop(self, status: int = 0) -> None:
         """End the server with this exit status."""
@@ -357,13 +380,15 @@ class WorkerServer:
         ):
             event.set() if is_wanted else event.clear()
 
-    async def _watch_engine(self) -> None:
-        """Regularly check the engine's health, read its log, and write answers without a client to the spool."""
+    async def _watch_engine(self, path: Path) -> None:
+        """Regularly check the engine's health and the socket at `path`, read the log, and write answers without a
+        client to the spool."""
         await asyncio.to_thread(prune_spool, self.runtime)
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_S)
             memory_kills.look()
             self._read_log()
+            await self._stay_in_reach(path)
             await self.requests.spool()
             if self.info is not None:
                 last_event_at = self.requests.last_event_at

@@ -45,6 +45,8 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """For the greeting of a running worker."""
     start_s: float = 60.0
     """For the greeting of a started process; the model loads after that."""
+    reach_s: float = 3.0
+    """For a running worker to create its deleted socket again."""
     inspect_s: float = 5.0
     """For the greeting of a worker that is only inspected (`vlmtui ps`) or about to be stopped."""
     shutdown_s: float = 10.0
@@ -122,11 +124,7 @@ class WorkerHost:
         await asyncio.to_thread(make_socket_folder, self._paths.runtime)
         endpoint, note = Endpoint.of(self._paths, spec), ""
         async with locked(endpoint.lock):
-            worker = None
-            with suppress(OSError):
-                worker = await self._connect(
-                    endpoint, client, attached=True, timeout_s=self._timeouts.attach_s, name=spec.name
-                )
+            worker = await self._attach(endpoint, spec, client)
             if worker is not None and worker.changed and when_changed is not WhenChanged.KEEP:
                 keep_alive_s = (await _leave_outdated(worker, when_changed)).keep_alive_s
                 note, worker = f"{changed_since_load(spec.name, worker.changed)} It is loaded again.", None
@@ -138,6 +136,22 @@ class WorkerHost:
                     worker.add_note(note)
         self._in_use.add(worker)
         return worker
+
+    async def _attach(self, endpoint: Endpoint, spec: LoadSpec, client: str) -> WorkerClient | None:
+        """Connect to a running worker; None if there is none. If a worker's socket was deleted, wait until it creates
+        the socket again."""
+        until = time.monotonic() + self._timeouts.reach_s
+        while True:
+            try:
+                return await self._connect(
+                    endpoint, client, attached=True, timeout_s=self._timeouts.attach_s, name=spec.name
+                )
+            except FileNotFoundError:
+                if time.monotonic() > until or not await _processes(endpoint):
+                    return None
+            except OSError:
+                return None
+            await asyncio.sleep(_RETRY_S)
 
     async def running(self) -> list[EngineStatus]:
         return [worker.status for worker in await self._with_files() if worker.status is not None]
