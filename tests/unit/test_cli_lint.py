@@ -42,7 +42,8 @@ def test_findings_have_line_reason_and_remedy(vlmtui: CommandLine, tmp_path: Pat
     ran = vlmtui("lint", str(folder), "--json")
     assert ran.code == 1
     report = json.loads(ran.out)
-    (found,) = report["findings"]
+    found, differs = report["findings"]
+    assert differs["kind"] == "record_differs"
     assert (found["kind"], found["token"], found["template"]) == (
         "placeholder_unwrapped",
         "<|vision_start|>",

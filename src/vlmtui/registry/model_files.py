@@ -32,12 +32,14 @@ _WEIGHTS: Mapping[str, tuple[str, ...]] = {
     "pytorch_model.bin.index.json": (".bin", ".pt", ".pth"),
 }
 """Suffixes of weight files, by the name of their index. Engines load the first kind that the folder has."""
-_NO_WEIGHTS = re.compile(r"(?:training_args|optimizer|scheduler|scaler|rng_state|adapter_model)\b.*")
+_NO_WEIGHTS = re.compile(r"(?:training_args|optimizer|scheduler|scaler|rng_state|adapter_model).*")
 _OTHER = (".json", ".jinja", ".txt", ".py")
 _UNFINISHED = (".incomplete", ".part", ".partial", ".crdownload", ".download", ".aria2")
 """Suffixes of unfinished downloads: of huggingface_hub, browsers, aria2."""
 _WITHOUT_VOCABULARY = re.compile(r"ByT5|Byte|Canine|Perceiver")
 _WITH_MERGES = re.compile(r"(?:Qwen2|GPT2|CLIP|Roberta|Bart|Whisper)Tokenizer")
+_FROM_FILES = ("auto", "safetensors", "hf", "bitsandbytes", "fastsafetensors")
+"""Values of the engine argument `load_format` that load the files of an index, or all of a kind."""
 _REPLACED: Mapping[str, FilePart] = {"tokenizer": "tokenizer", "chat_template": "template"}
 """Engine arguments that name a file to load instead of the folder's."""
 _NAMED_MAX = 3
@@ -64,7 +66,7 @@ def files_error(spec: LoadSpec) -> VlmtuiError | None:
         return None
     arguments = spec.engine_args
     unused = [part for name, part in _REPLACED.items() if name in arguments]
-    if arguments.get("load_format", "auto") not in ("auto", "safetensors", "hf"):
+    if arguments.get("load_format", "auto") not in _FROM_FILES:
         unused.append("weights")
     return error_of([one for one in file_faults(folder) if one.is_needed and one.part not in unused], folder)
 

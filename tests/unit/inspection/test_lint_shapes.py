@@ -154,6 +154,12 @@ SHAPES = {
         end="{%- if add_generation_prompt %}{{- '<|assistant|>\\n' }}{%- endif %}"), eos="<|end|>"),
     "no token for the picture": Shape(Q, ("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|video_pad|>"), chatml(),
         ((K.UNKNOWN_TOKEN, "<|image_pad|>"),)),
+    "no token for a picture's word": Shape("smolvlm", SMOL[:2], "{{- '<|im_start|>' }}{%- for message in messages %}{{- message.role | capitalize }}"
+        "{%- if message.content is not string and message.content[0].type == 'image' %}{{- ':' }}{%- else %}{{- ': ' }}{%- endif %}" + parts("<image>", "")
+        + "{{- '<end_of_utterance>\\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- 'Assistant:' }}{%- endif %}",
+        ((K.UNKNOWN_TOKEN, "<image>"),), bos="<|im_start|>", eos="<end_of_utterance>"),
+    "a picture's word that the processor replaces": Shape("internvl_chat", ("<|im_start|>", "<|im_end|>", "<IMG_CONTEXT>"),
+        chatml(HEAD + parts("<image>\\n", "<video>\\n") + TAIL, start="")),
     "no token for the picture, no record": Shape(U, ("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|video_pad|>"), chatml(),
         ((K.UNKNOWN_TOKEN, "<|image_pad|>"),)),
     "no picture and no end": Shape(Q, CHATML, chatml(HEAD + parts("") + "{{- '\\n' }}"),

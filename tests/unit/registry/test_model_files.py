@@ -79,7 +79,7 @@ SPARE: dict[str, tuple[Files, int]] = {
         1,
     ),
     "a vocabulary beside tokenizer.json": ({"tokenizer.model": LFS}, 1),
-    "state of a training": ({"optimizer.pt": LFS, "trainer_state.json": b""}, 0),
+    "state of a training": ({"optimizer.pt": LFS, "rng_state_0.pth": LFS, "trainer_state.json": b""}, 0),
     "a stale download": ({"model.safetensors.part": b"x"}, 0),
     "notes": ({"README.md": LFS, "notes.txt": b"", "figure.png": LFS}, 0),
     "own code's vocabulary": (

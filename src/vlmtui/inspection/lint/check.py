@@ -191,7 +191,7 @@ def _token_faults(subject: Subject, canned: Canned, text: str) -> Iterator[LintF
         if takes.as_text or placeholder.numbered:
             replaced |= tokens
             taken += [(one.start, one.end) for one in found if one.what == modality]
-        elif takes.placeholder:
+        elif takes.placeholder.strip() not in {"", *known}:
             lacking |= tokens & tokenizer.known.keys()
     taken += [(one.start, one.end) for one in found if one.is_text]
     told: set[str] = set()
@@ -449,8 +449,10 @@ def _is_rearranged(subject: Subject, canned: Canned) -> bool:
 
 
 def _without_bos(subject: Subject, text: str) -> str:
+    """Return a prompt without its BOS, however often it is written: it has checks of its own."""
     for bos in {subject.family.raw.bos, subject.tokenizer.bos if subject.tokenizer is not None else None}:
-        text = text.removeprefix(bos or "")
+        while bos and text.startswith(bos):
+            text = text.removeprefix(bos)
     return text
 
 

@@ -17,6 +17,7 @@ from vlmtui.domain.model_reading import (
     TokenizerReading,
 )
 from vlmtui.errors import VlmtuiError
+from vlmtui.inspection.lint.subject import TOKEN
 from vlmtui.inspection.raw_prompt_check import special_looking
 from vlmtui.reading import is_file, read_json
 from vlmtui.worker.model_reader.templates import (
@@ -41,7 +42,7 @@ def read_tokenizer(tokenizer: Any, folder: Path, texts: Iterable[str]) -> Tokeni
     """
     bos, eos = tokenizer.bos_token, tokenizer.eos_token
     plain = list(tokenizer("a").input_ids)
-    looking = {found for text in texts for found in special_looking(text)}
+    looking = {found for text in texts for found in (*special_looking(text), *TOKEN.findall(text))}
     added = tokenizer.get_added_vocab()
     special = [str(token) for token in dict.fromkeys([*tokenizer.all_special_tokens, *added])]
     stops = dict.fromkeys([*([eos] if eos else []), *_stop_texts(tokenizer, folder)])
