@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from tests.worker.hosted import EchoEngine
 from tests.worker.stage import ready, request, serving
 from vlmtui.domain.engine import LoadSpec
+from vlmtui.processes import python_command
 from vlmtui.worker import health
 from vlmtui.worker.backends.remote.backend import BACKEND
 from vlmtui.worker.backends.transformers.backend import BACKEND as TRANSFORMERS
@@ -140,3 +143,20 @@ async def test_idle_processes_are_not_a_hang_if_another_machine_computes(short_p
         await events.aclose()
         await client.close()
     assert not BACKEND.computes_here, "a server's worker only waits"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limit is Linux's")
+def test_no_process_of_a_cpu_engine_allocates_more_than_is_free() -> None:
+    """Only address space is asked for: none of it is used."""
+    tries = (
+        "import mmap, psutil; from vlmtui.worker.health import limit_memory\n"
+        "limit_memory()\n"
+        "memory, swap = psutil.virtual_memory(), psutil.swap_memory()\n"
+        "private, without_reserve = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 0x4000\n"
+        "mmap.mmap(-1, memory.available // 4, flags=private | without_reserve)\n"
+        "print('fits', flush=True)\n"
+        "mmap.mmap(-1, 2 * (memory.available + swap.free), flags=private | without_reserve)\n"
+    )
+    ended = subprocess.run(python_command(sys.executable, "-c", tries), capture_output=True, text=True, check=False)
+    assert ended.stdout == "fits\n"
+    assert "Cannot allocate memory" in ended.stderr

@@ -148,7 +148,7 @@ def configured(**facts: object) -> Callable[[Path], None]:
         (without_one, "Can't load the LoRA adapter 'bad'.", "1 weights fit nowhere or are missing: "),
         (of_another_size, "Can't load the LoRA adapter 'bad'.", "RuntimeError"),
         (of_a_norm, "Can't load the LoRA adapter 'bad'.", "input_layernorm"),
-        (cut_short, "Can't load the LoRA adapter 'bad'.", "SafetensorError"),
+        (cut_short, "Can't load the LoRA adapter 'bad'.", "cut off"),
         (gone, "The folder 'bad' has no LoRA adapter.", "adapter_model.safetensors"),
         (configured(modules_to_save=["lm_head"]), "The adapter 'bad' has more than LoRA matrices.", "lm_head"),
         (configured(init_lora_weights="pissa"), "The adapter 'bad' has more than LoRA matrices.", "pissa"),

@@ -11,15 +11,19 @@ from typing import Literal
 import msgspec
 
 from vlmtui.domain.engine import REMOTE_BACKEND, LoadSpec
-from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.reading import is_file, opened, read_json, shown_name, stand_in
 from vlmtui.registry.hub_cache import model_folder
+from vlmtui.registry.size_limits import wrong_sizes
+from vlmtui.text import one_line
 
 FilePart = Literal["config", "tokenizer", "template", "weights", "other"]
 _FILES_MAX = 10_000
 _JSON_BYTES_MAX = 100_000_000
 _FILE_BYTES_MAX = 10**15
 _HEAD_BYTES, _TAIL_BYTES = 1024, 64
+_HEADER_BYTES_MAX = 100_000_000
+"""The limit of the library safetensors."""
 _TEMPLATES = frozenset({"chat_template.jinja", "chat_template.json"})
 _TOKENIZER = frozenset({"tokenizer_config.json", "tokenizer.json", "special_tokens_map.json", "added_tokens.json"})
 _CONFIG = re.compile(r"(?:generation_)?config\.json|.*processor_config\.json|params\.json")
@@ -107,6 +111,18 @@ def file_faults(folder: Path, *, may_lack_weights: bool = False) -> list[FileFau
     return found
 
 
+def require_adapter(folder: Path) -> None:
+    """Raise VlmtuiError if the weights of a LoRA adapter are damaged, or are no regular file. Engines load adapters
+    during other requests."""
+    fault = ""
+    for path in (folder / "adapter_config.json", folder / "adapter_model.safetensors", folder / "adapter_model.bin"):
+        if path.exists():
+            with opened(path, bytes_max=_FILE_BYTES_MAX):
+                fault = fault or (_header_fault(path) if path.suffix == ".safetensors" else "")
+    if fault:
+        raise bad_input(f"Can't load the LoRA adapter {shown_name(folder)!r}.", detail=fault)
+
+
 def _part_of(name: str) -> FilePart | None:
     """Return the part of the model that a file belongs to; None for files that no engine reads."""
     if name in _TEMPLATES:
@@ -160,10 +176,38 @@ def _content_fault(path: Path, files: Set[str], loaded: Set[str]) -> FileFault |
         return FileFault(name=name, message=error.message, mend=error.hint or _AGAIN, part=part, is_needed=is_needed)
     is_json = name.endswith(".json") and part != "other"
     said, mend = stand_in(head) or (_json_fault(head, tail) if is_json else "", "")
-    if not said:
+    message = f"{shown_name(path)} is {said}." if said else ""
+    if not message and name.endswith(".safetensors"):
+        message = _header_fault(path)
+    if not message and part == "config" and (wrong := next(wrong_sizes(_json(path)), "")):
+        message = f"{shown_name(path)} has a number that no model needs: {one_line(wrong)}."
+    if not message:
         return None
-    message = f"{shown_name(path)} is {said}."
     return FileFault(name=name, message=message, mend=mend or _AGAIN, part=part, is_needed=is_needed)
+
+
+class _Tensor(msgspec.Struct):
+    data_offsets: tuple[int, int]
+
+
+def _header_fault(path: Path) -> str:
+    """Return what is wrong with the header of a safetensors file; "" if nothing is. Engines reserve what it says."""
+    size = path.stat().st_size
+    with opened(path, bytes_max=_FILE_BYTES_MAX) as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(size - 8, _HEADER_BYTES_MAX):
+            most = f"the file has {size:,}" if length > size - 8 else f"the limit is {_HEADER_BYTES_MAX:,}"
+            return f"{shown_name(path)} is damaged or cut off: its header says {length:,} bytes; {most}."
+        header = file.read(length)
+    try:
+        tensors = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
+        tensors.pop("__metadata__", None)
+        ends = [msgspec.json.decode(one, type=_Tensor).data_offsets[1] for one in tensors.values()]
+    except (msgspec.DecodeError, RecursionError):
+        return f"{shown_name(path)} is damaged: its header is not JSON that lists tensors."
+    if (end := 8 + length + max(ends, default=0)) > size:
+        return f"{shown_name(path)} is cut off: its tensors end at byte {end:,}; the file has {size:,}."
+    return ""
 
 
 def _json_fault(head: bytes, tail: bytes) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import resource
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -40,6 +42,19 @@ def own_cpu_seconds() -> float:
         threads = psutil.Process().threads()
         return sum(one.user_time + one.system_time for one in threads if one.id != os.getpid())
     return 0.0
+
+
+def limit_memory() -> None:
+    """Let this process, and each that it starts, allocate no more than what is free now. An allocation beyond it raises
+    an error, before the kernel ends any process. Linux only; not for GPUs, whose driver reserves more than that."""
+    if not sys.platform.startswith("linux"):
+        return
+    free = psutil.virtual_memory().available
+    with suppress(OSError, ValueError):  # `max`, or no cgroup of version 2
+        free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    wanted = psutil.Process().memory_info().data + free + psutil.swap_memory().free
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
 class EngineHealth:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from tempfile import mkdtemp
 
+import msgspec
 import pytest
 
 from tests.support.cases import in_one_test
@@ -13,16 +15,28 @@ from vlmtui.cli.main import main
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import bundled_model
+from vlmtui.registry.engine_arguments import check_engine_args
 from vlmtui.registry.hub_cache import read_config
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
-from vlmtui.registry.model_files import file_faults, files_error
+from vlmtui.registry.model_files import file_faults, files_error, require_adapter
+from vlmtui.registry.size_limits import wrong_sizes
 from vlmtui.session.models import LoadChecks
+from vlmtui.worker.hf.processor_arguments import check_arguments
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 11600000\n"
 XET = b"# xet version 0\nfilesize = 11600000\nhash = '00'\n"
 HTML = b"\n<!DOCTYPE html>\n<html><head><title>Sign in</title>"
 GONE = None
+
+
+def weights(header: bytes, said: int | None = None, size: int = 0) -> bytes:
+    """Return a safetensors file. `said`: the header's length that it claims."""
+    return (len(header) if said is None else said).to_bytes(8, "little") + header + bytes(size)
+
+
+TENSOR = b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'
+WEIGHTS = weights(TENSOR, size=8)
 INDEX, BIN = "model.safetensors.index.json", "pytorch_model.bin"
 SHARDS = json.dumps({"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}}).encode()
 POINTER = "is a Git LFS pointer, not the file itself."
@@ -57,12 +71,15 @@ NEEDED: dict[str, tuple[Files, str]] = {
         "merges.txt is missing.",
     ),
     "a vocabulary": ({"tokenizer.json": GONE, "tokenizer.model": LFS}, f"tokenizer.model {POINTER}"),
-    "a shard": ({INDEX: SHARDS, "m-1.safetensors": b"x"}, f"m-2.safetensors is missing: {INDEX} names 2 files."),
+    "a shard": ({INDEX: SHARDS, "m-1.safetensors": WEIGHTS}, f"m-2.safetensors is missing: {INDEX} names 2 files."),
     "all shards": (
         {INDEX: SHARDS, "model.safetensors": GONE},
         f"m-1.safetensors, m-2.safetensors are missing: {INDEX} names 2 files.",
     ),
-    "a shard of two": ({INDEX: SHARDS, "m-1.safetensors": b"x", "m-2.safetensors": LFS}, f"m-2.safetensors {POINTER}"),
+    "a shard of two": (
+        {INDEX: SHARDS, "m-1.safetensors": WEIGHTS, "m-2.safetensors": LFS},
+        f"m-2.safetensors {POINTER}",
+    ),
     "old weights": ({"model.safetensors": GONE, BIN: LFS}, f"{BIN} {POINTER}"),
     "a download": ({"model.safetensors": GONE, "model.safetensors.incomplete": b"x"}, "is an unfinished download."),
     "a browser's": ({"tokenizer.json.crdownload": b"x", "tokenizer.json": GONE}, "is an unfinished download."),
@@ -72,10 +89,30 @@ NEEDED: dict[str, tuple[Files, str]] = {
         ".cache/huggingface/download has .incomplete files.",
     ),
 }
+NEEDED |= {
+    "a long header": ({"model.safetensors": weights(b"{}", 9 * 10**9)}, "its header says 9,000,000,000 bytes"),
+    "a header that is too long": ({"model.safetensors": weights(b"{}", 3)}, "its header says 3 bytes; the file has 10"),
+    "one byte": ({"model.safetensors": b"x"}, "its header says 120 bytes; the file has 1."),
+    "a header of text": ({"model.safetensors": weights(b"[1]")}, "its header is not JSON that lists tensors."),
+    "tensors that are cut off": ({"model.safetensors": weights(TENSOR, size=7)}, "its tensors end at byte 77"),
+}
+NUMBERS: dict[str, tuple[str, dict[str, object], str]] = {
+    "pixels": ("preprocessor_config.json", {"min_pixels": 10**10}, "min_pixels = 10,000,000,000; the limit is"),
+    "an edge": ("preprocessor_config.json", {"size": {"longest_edge": 1e300}}, "longest_edge = "),
+    "a side": ("preprocessor_config.json", {"size": {"height": 10**6, "width": 10**6}}, "width = 1,000,000; the limit"),
+    "no patch": ("preprocessor_config.json", {"patch_size": 0}, "patch_size = 0; it must be greater than 0"),
+    "a negative patch": ("config.json", {"vision_config": {"spatial_merge_size": -2}}, "spatial_merge_size = -2"),
+    "not a number": ("video_preprocessor_config.json", {"temporal_patch_size": float("nan")}, "temporal_patch_size"),
+    "crops": ("processor_config.json", {"image_processor": {"num_crops": 10**6}}, "num_crops = 1,000,000"),
+    "frames": ("video_preprocessor_config.json", {"num_frames": 10**9}, "num_frames = 1,000,000,000"),
+    "an image": ("config.json", {"vision_config": {"image_size": [14, 10**9]}}, "image_size = 1,000,000,000"),
+    "layers": ("config.json", {"text_config": {"num_hidden_layers": 10**9}}, "num_hidden_layers"),
+    "a vocabulary": ("config.json", {"vocab_size": 10**12}, "vocab_size"),
+}
 SPARE: dict[str, tuple[Files, int]] = {
     "weights of another kind": ({BIN: LFS, f"{BIN}.index.json": b'{"weight_map": {"a": "b.bin"}}'}, 1),
     "weights that no index names": (
-        {INDEX: SHARDS, "m-1.safetensors": b"x", "m-2.safetensors": b"x", "c.safetensors": LFS},
+        {INDEX: SHARDS, "m-1.safetensors": WEIGHTS, "m-2.safetensors": WEIGHTS, "c.safetensors": LFS},
         1,
     ),
     "a vocabulary beside tokenizer.json": ({"tokenizer.model": LFS}, 1),
@@ -116,6 +153,49 @@ def test_a_file_that_the_engine_needs_is_named(tmp_path: Path) -> None:
 
     check()
     assert said_of(bundled_model()) == ""
+
+
+def test_a_number_that_takes_all_memory_or_time_is_named(tmp_path: Path) -> None:
+    @in_one_test(NUMBERS)
+    def check(name: str, content: dict[str, object], wanted: str) -> None:
+        folder = folder_with(Path(mkdtemp(dir=tmp_path)) / "m", {name: json.dumps(content).encode()})
+        assert f"{name} has a number that no model needs: " in said_of(folder)
+        assert wanted in said_of(folder)
+
+    check()
+
+
+def test_no_record_has_a_number_beyond_the_limits() -> None:
+    for family in Registry.bundled().read().values():
+        assert list(wrong_sizes(msgspec.to_builtins(family))) == [], family.family
+
+
+def test_what_is_no_regular_file_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    for name in ("model.safetensors", "config.json", "chat_template.jinja", "tokenizer.json", "merges.txt"):
+        folder = folder_with(Path(mkdtemp(dir=tmp_path)) / "m", {name: GONE})
+        os.mkfifo(folder / name)
+        assert any(one.message == f"{name} is a pipe (FIFO), not a file." for one in file_faults(folder)), name
+
+
+def test_an_adapters_files_are_looked_at(tmp_path: Path) -> None:
+    require_adapter(bundled_model() / "adapters" / "boxes")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    (tmp_path / "adapter_model.safetensors").write_bytes(weights(b"{}", 10**9))
+    with pytest.raises(VlmtuiError, match="Can't load the LoRA adapter") as caught:
+        require_adapter(tmp_path)
+    assert "its header says 1,000,000,000 bytes" in caught.value.detail
+    (tmp_path / "adapter_model.safetensors").unlink()
+    os.mkfifo(tmp_path / "adapter_model.safetensors")
+    with pytest.raises(VlmtuiError, match="is a pipe"):
+        require_adapter(tmp_path)
+
+
+def test_sizes_in_arguments_have_the_same_limits() -> None:
+    spec = LoadSpec(model="m", name="m", engine_args={"mm_processor_kwargs": {"max_pixels": 10**12}})
+    with pytest.raises(VlmtuiError, match="max_pixels = 1,000,000,000,000"):
+        check_engine_args(spec)
+    with pytest.raises(VlmtuiError, match="min_pixels"):
+        check_arguments(None, {"min_pixels": 10**12})
 
 
 def test_a_file_that_no_engine_needs_stops_no_load(tmp_path: Path) -> None:

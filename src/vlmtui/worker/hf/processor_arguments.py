@@ -10,6 +10,7 @@ from typing import Any
 
 from vlmtui.domain.dials import ARGUMENTS
 from vlmtui.errors import bad_input
+from vlmtui.registry.size_limits import wrong_sizes
 from vlmtui.text import one_line
 
 FIXED = frozenset(
@@ -33,14 +34,17 @@ _NO_ARGUMENTS = frozenset({"self", "text", "images", "videos", "audio", "audios"
 
 
 def check_arguments(processor: Any, given: Mapping[str, object]) -> None:
-    """Raise VlmtuiError(BAD_INPUT) for an argument in FIXED, and for an argument that is neither in `ARGUMENTS` nor in
-    a signature of the processor. If the processor accepts any argument, as some remote code does, only check FIXED."""
+    """Raise VlmtuiError(BAD_INPUT) for an argument in FIXED, for a size that would take all memory, and for an argument
+    that is neither in `ARGUMENTS` nor in a signature of the processor. If the processor accepts any argument, as some
+    remote code does, the names are not checked."""
     for name in given:
         if name in FIXED:
             raise bad_input(
                 f"The processor's {name} can't be set for a request.",
                 hint="The weights or the engine need their own value; mm_processor_kwargs may set it at a load.",
             )
+    if wrong := next(wrong_sizes(given), ""):
+        raise bad_input(f"A processor argument is out of range: {one_line(wrong)}.")
     known = known_arguments(processor)
     for name in given if known is not None else ():
         if known is not None and name not in known and name not in ARGUMENTS:

@@ -27,7 +27,10 @@ def read_progress(line: str) -> LoadStep | None:
 
 _MEMORY_RULE = FailureRule(
     ErrorKind.OUT_OF_MEMORY,
-    re.compile(r"out of memory|OutOfMemoryError|Cannot allocate memory|can't allocate memory|MemoryError", re.I),
+    re.compile(
+        r"out of memory|OutOfMemoryError|Cannot allocate memory|can't allocate memory|MemoryError|Unable to allocate",
+        re.I,
+    ),
     "Not enough free memory for this model.",
     "Free memory (vlmtui ps; nvidia-smi), use a smaller model, or more GPUs: --engine-arg device_map=auto.",
 )

@@ -19,7 +19,9 @@ from vlmtui.domain.conversation import Modality, attachments_of
 from vlmtui.domain.engine import FITTED, EngineInfo, LoadSpec, LoadStage, LoraAdapter, adapter_for, adapters_of
 from vlmtui.domain.generation import GenerateRequest, ScoreRequest
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.registry.model_files import require_adapter
 from vlmtui.worker.backends.contract import LoadStep, Report
+from vlmtui.worker.health import limit_memory
 from vlmtui.worker.hf.template_variables import read_variables
 from vlmtui.worker.hf.vocabulary import eos_ids, tokenizer_facts
 from vlmtui.worker.loaded_files import folder_signature
@@ -250,6 +252,7 @@ class AdapterSwitch:
         from safetensors import SafetensorError
 
         _weights_file(folder)
+        require_adapter(folder)
         with ExitStack() as undoing:
             undoing.callback(self._take_out, name)
             try:
@@ -355,6 +358,9 @@ def load_model(spec: LoadSpec, arguments: Arguments, report: Report) -> LoadedMo
     from transformers import AutoConfig, AutoProcessor
 
     report(LoadStep(LoadStage.CONFIG, "reading the model's config"))
+    device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device == "cpu":
+        limit_memory()
     hub: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
     if (revision := spec.revision or arguments.revision) is not None:
         hub["revision"] = revision
@@ -364,7 +370,6 @@ def load_model(spec: LoadSpec, arguments: Arguments, report: Report) -> LoadedMo
     found = AutoProcessor.from_pretrained(spec.model, **hub)  # a tokenizer if the model has no processor
     processor = found if hasattr(found, "tokenizer") else None
     tokenizer = found if processor is None else processor.tokenizer
-    device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
     report(LoadStep(LoadStage.WEIGHTS, "reading the weights"))
     model = _read_model(spec, config, arguments, device, hub)
     notes = [note for note in (spread_note(model), cross_attention_note(config)) if note]

@@ -71,7 +71,9 @@ _ENGINE_RULES: tuple[FailureRule, ...] = (
     FailureRule(
         ErrorKind.OUT_OF_MEMORY,
         re.compile(
-            r"out of memory|OutOfMemoryError|Free memory on device|Cannot allocate memory|less than desired", re.I
+            r"out of memory|OutOfMemoryError|Free memory on device|less than desired|MemoryError|bad_alloc"
+            r"|can(?:no|')t allocate memory|Unable to allocate",
+            re.I,
         ),
         "Not enough free memory for this model.",
         "Free memory (vlmtui ps; nvidia-smi), lower gpu_memory_utilization or max_model_len, or use more GPUs.",
