@@ -47,7 +47,7 @@ def bound_command(command: Sequence[str]) -> list[str]:
     return isolated_command(sys.executable, "-c", _BOUND, str(os.getpid()), *command)
 
 
-def limit_process(*, memory_bytes: int, cpu_s: int, file_bytes: int | None = None) -> None:
+def limit_process(*, memory_bytes: int, cpu_s: int | None = None, file_bytes: int | None = None) -> None:
     """Limit what this process may allocate, the processor time it may use from now on (then SIGXCPU ends it), and the
     size of files that it writes. It leaves no core file."""
     import resource
@@ -55,7 +55,7 @@ def limit_process(*, memory_bytes: int, cpu_s: int, file_bytes: int | None = Non
     used = resource.getrusage(resource.RUSAGE_SELF)
     limits = {
         resource.RLIMIT_DATA: memory_bytes,
-        resource.RLIMIT_CPU: int(used.ru_utime + used.ru_stime) + 1 + cpu_s,
+        resource.RLIMIT_CPU: None if cpu_s is None else int(used.ru_utime + used.ru_stime) + 1 + cpu_s,
         resource.RLIMIT_FSIZE: file_bytes,
         resource.RLIMIT_CORE: 0,
     }

@@ -42,6 +42,15 @@ def _write(folder: Path, *lines: str) -> str:
     return str(file)
 
 
+def test_long_items_do_not_delay_the_others_or_take_their_place(batch: BatchCommand, tmp_path: Path) -> None:
+    long = "A" * 700_000
+    lines = [_ask(f"{n}") if n % 4 == 0 else _ask(f"{n}", prompt=f"{n} {long}") for n in range(40)]
+    summary = batch(_write(tmp_path, *lines), code=1)
+    assert (summary["answered"], summary["failed"]) == (10, 30)
+    errors = [line["error"] for line in batch.lines() if line["error"]]
+    assert {error["kind"] for error in errors} == {"context_too_long"}, errors[0]
+
+
 def test_each_wrong_item_is_an_error_line_and_the_others_are_answered(
     batch: BatchCommand, tmp_path: Path, silent_url: str
 ) -> None:

@@ -111,6 +111,7 @@ SLICES = {
     "worker.backends.vllm.worker_extension": "runs in vLLM's own worker processes",
     "worker.model_reader.reader": "reads a model; its importer is the program",
     "worker.requests": "the requests that run; the server has the connections",
+    "worker.model_reader.templates": "what templates and processors write; its importer reads the tokenizer",
 }
 """Modules that only a sibling imports, each with the reason why it is a module."""
 PRIVATES_MAX = 15

@@ -6,15 +6,15 @@ import io
 from base64 import b64decode
 from typing import Any
 
-import jinja2
 import pytest
 from PIL import Image
 
 from vlmtui.domain.conversation import Attachment, Message, MessagesPrompt, user_turn
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.hf.media_items import MediaItem
-from vlmtui.worker.hf.rendering import chat_message, render_messages, with_image_urls
+from vlmtui.worker.hf.rendering import TemplateProcesses, chat_message, render_messages, with_image_urls
 
+pytestmark = pytest.mark.process
 STRINGS = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}>{% endif %}"
 PARTS = (
     "{% for m in messages %}[{{ m.role }}]{% for p in m.content %}"
@@ -28,10 +28,19 @@ class Applier:
     def __init__(self, chat_template: str | None) -> None:
         self.chat_template = chat_template
 
-    def apply_chat_template(self, messages: Any, *, tokenize: bool, add_generation_prompt: bool, **given: Any) -> str:
-        assert not tokenize
-        template = jinja2.Environment().from_string(str(given.get("chat_template") or self.chat_template))
-        return template.render(messages=messages, add_generation_prompt=add_generation_prompt)
+    def apply_chat_template(self) -> None:
+        raise AssertionError("a template runs in a process of its own")
+
+
+Applier.apply_chat_template.__module__ = Applier.__module__ = "transformers.tokenization_utils_base"
+
+
+async def rendered(prompt: MessagesPrompt, sources: list[Any]) -> str:
+    templates = TemplateProcesses()
+    try:
+        return await render_messages(prompt, sources, {}, templates)
+    finally:
+        templates.close()
 
 
 def asked(*content: str | tuple[dict[str, object], ...], template: str | None = None) -> MessagesPrompt:
@@ -40,37 +49,37 @@ def asked(*content: str | tuple[dict[str, object], ...], template: str | None = 
     return MessagesPrompt(messages=messages, by="tokenizer", chat_template=template)
 
 
-def test_the_template_is_applied() -> None:
-    assert render_messages(asked("q", "a", "r"), [Applier(STRINGS)]) == "[user]q[assistant]a[user]r>"
+async def test_the_template_is_applied() -> None:
+    assert await rendered(asked("q", "a", "r"), [Applier(STRINGS)]) == "[user]q[assistant]a[user]r>"
 
 
-def test_the_first_with_a_template_is_taken() -> None:
-    assert render_messages(asked("q"), [None, Applier(None), Applier(STRINGS)]) == "[user]q>"
+async def test_the_first_with_a_template_is_taken() -> None:
+    assert await rendered(asked("q"), [None, Applier(None), Applier(STRINGS)]) == "[user]q>"
 
 
-def test_a_template_that_is_given_comes_first() -> None:
-    assert render_messages(asked("q", template="{{ messages[0].content }}!"), [Applier(STRINGS)]) == "q!"
+async def test_a_template_that_is_given_comes_first() -> None:
+    assert await rendered(asked("q", template="{{ messages[0].content }}!"), [Applier(STRINGS)]) == "q!"
 
 
-def test_a_template_that_drops_strings_is_given_parts() -> None:
+async def test_a_template_that_drops_strings_is_given_parts() -> None:
     parts: tuple[dict[str, object], ...] = ({"type": "image"}, {"type": "text", "text": "what?"})
-    assert render_messages(asked(parts, "a", "and?"), [Applier(PARTS)]) == "[user]<i>what?[assistant]a[user]and?>"
+    assert await rendered(asked(parts, "a", "and?"), [Applier(PARTS)]) == "[user]<i>what?[assistant]a[user]and?>"
 
 
-def test_a_template_that_leaves_the_question_out_is_refused() -> None:
+async def test_a_template_that_leaves_the_question_out_is_refused() -> None:
     with pytest.raises(VlmtuiError, match="drops part"):
-        render_messages(asked("what?"), [Applier("nothing")])
+        await rendered(asked("what?"), [Applier("nothing")])
 
 
-def test_a_refusing_template_gives_the_reason() -> None:
+async def test_a_refusing_template_gives_the_reason() -> None:
     with pytest.raises(VlmtuiError, match="rejects this") as caught:
-        render_messages(asked("q"), [Applier("{{ nothing.at.all }}")])
+        await rendered(asked("q"), [Applier("{{ nothing.at.all }}")])
     assert "nothing" in caught.value.detail
 
 
-def test_no_template_at_all() -> None:
+async def test_no_template_at_all() -> None:
     with pytest.raises(VlmtuiError) as caught:
-        render_messages(asked("q"), [Applier(None)])
+        await rendered(asked("q"), [Applier(None)])
     assert caught.value.kind is ErrorKind.NO_CHAT_TEMPLATE
 
 

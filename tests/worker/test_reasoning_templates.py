@@ -30,7 +30,7 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.prompts import raw_prompt
 from vlmtui.registry.schema import Family, Thinking
 from vlmtui.session.dials import variables_of, with_parameter
-from vlmtui.worker.hf.rendering import render_messages
+from vlmtui.worker.hf.rendering import TemplateProcesses, render_messages
 from vlmtui.worker.hf.template_variables import read_variables
 from vlmtui.worker.model_reader.templates import render_once
 
@@ -80,14 +80,16 @@ def expected(tokenizer: Any, source: str, turns: tuple[Turn, ...], variables: Ma
 
 
 @BY_NAME
-def test_every_path_renders_what_transformers_renders(case: ReasoningTemplate, tokenizer: Any, tmp_path: Path) -> None:
+async def test_every_path_renders_what_transformers_renders(
+    case: ReasoningTemplate, tokenizer: Any, tmp_path: Path, templates: TemplateProcesses
+) -> None:
     source = case.source("<image>")
     seen = set()
     for turns in conversations(tmp_path):
         for variables in ({}, *case.choices):
             text = expected(tokenizer, source, turns, variables)
             prompt = MessagesPrompt(messages=messages_of(turns), by="tokenizer", chat_template=source)
-            assert render_messages(prompt, [tokenizer], variables) == text
+            assert await render_messages(prompt, [tokenizer], variables, templates) == text
             messages = [{"role": one.role, "content": one.content} for one in messages_of(turns)]
             assert render_once(source, messages, {**variables, **tokenizer.special_tokens_map}).text == text
             seen.add(text)
@@ -122,7 +124,9 @@ def test_the_dials_of_reasoning_give_the_templates_own_values(case: ReasoningTem
 
 @BY_NAME
 @pytest.mark.parametrize("turns", TEXTS.values(), ids=TEXTS)
-def test_the_raw_prompt_makes_the_same_choice(case: ReasoningTemplate, tokenizer: Any, turns: tuple[Turn, ...]) -> None:
+async def test_the_raw_prompt_makes_the_same_choice(
+    case: ReasoningTemplate, tokenizer: Any, turns: tuple[Turn, ...], templates: TemplateProcesses
+) -> None:
     family, _ = family_of(case)
     source = case.source("<image>")
     for variables in case.choices:
@@ -130,9 +134,8 @@ def test_the_raw_prompt_makes_the_same_choice(case: ReasoningTemplate, tokenizer
         if isinstance(prompt, RawPrompt):
             text = prompt.text
         else:
-            text = render_messages(
-                MessagesPrompt(messages=prompt.messages, by="tokenizer", chat_template=source), [tokenizer], variables
-            )
+            asked = MessagesPrompt(messages=prompt.messages, by="tokenizer", chat_template=source)
+            text = await render_messages(asked, [tokenizer], variables, templates)
         assert text == expected(tokenizer, source, turns, variables)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +14,7 @@ from vlmtui.domain.engine import FITTED, LoadSpec, LoadStage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.transformers.backend import BACKEND, read_progress
-from vlmtui.worker.backends.transformers.engine import AnswerReader, ForwardGate
+from vlmtui.worker.backends.transformers.engine import AnswerReader
 from vlmtui.worker.backends.transformers.loading import cross_attention_note, read_arguments
 from vlmtui.worker.backends.transformers.sampling import (
     Logprobs,
@@ -170,31 +168,6 @@ def test_the_settings_are_resolved_and_reported() -> None:
         with pytest.raises(VlmtuiError) as caught:
             plan(**wrong)
         assert caught.value.kind is ErrorKind.BAD_INPUT
-
-
-async def test_a_template_never_runs_beside_a_forward_pass() -> None:
-    gate, stop, passes = ForwardGate(), threading.Event(), []
-
-    def compute() -> None:
-        with gate.computing():
-            while not stop.is_set():
-                passes.append("begin")
-                stop.wait(0.001)
-                passes.append("end")
-                gate.between_passes()
-
-    running = asyncio.create_task(asyncio.to_thread(compute))
-    for _ in range(20):
-        async with gate.template():
-            assert not passes or passes[-1] == "end"
-            before = len(passes)
-            await asyncio.sleep(0.002)
-            assert len(passes) == before
-        await asyncio.sleep(0)
-    while not passes:  # on a busy machine the thread may begin late
-        await asyncio.sleep(0)
-    stop.set()
-    await running
 
 
 def test_engine_arguments_are_read_strictly() -> None:

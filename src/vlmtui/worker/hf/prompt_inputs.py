@@ -16,7 +16,7 @@ from vlmtui.domain.generation import MediaSpan, SeenMedium, View
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.hf.media_items import VISUAL, MediaItem, patch_size_of, tensor_facts
 from vlmtui.worker.hf.processor_arguments import check_arguments, merged_arguments
-from vlmtui.worker.hf.rendering import render_messages
+from vlmtui.worker.hf.rendering import TemplateProcesses, render_messages
 from vlmtui.worker.hf.seen_pixels import normalisation_of, write_seen
 
 _TOKEN_FIELDS: dict[Modality, tuple[str, ...]] = {
@@ -195,22 +195,29 @@ class PromptBuilder:
         """The objects that may have a chat template: the processor first, then the tokenizer."""
         return [one for one in (self.processor, self._tokenizer) if one is not None]
 
-    def render_chat(
-        self, prompt: ChatPrompt, template: str | None, variables: Mapping[str, object] | None = None
+    async def render_chat(
+        self,
+        prompt: ChatPrompt,
+        template: str | None,
+        variables: Mapping[str, object] | None,
+        processes: TemplateProcesses,
     ) -> str:
         """Return the prompt's text, rendered with `template` or, if None, with the model's own chat template.
         `variables`: variables of the chat template, by name."""
-        render = partial(render_messages, sources=self.sources, variables=variables)
         messages = tuple(Message(role=turn.role, content=tuple(_parts(turn)) or turn.text) for turn in prompt.turns)
-        text = render(MessagesPrompt(messages=messages, by="processor", chat_template=template))
+        made = MessagesPrompt(messages=messages, by="processor", chat_template=template)
+        text = await render_messages(made, self.sources, variables, processes)
         if not any(name in text for name in _PART_NAMES):
             return text
         flat = tuple(Message(role=turn.role, content=self._as_text(turn)) for turn in prompt.turns)
-        return render(MessagesPrompt(messages=flat, by="processor", chat_template=template))
+        return await render_messages(msgspec.structs.replace(made, messages=flat), self.sources, variables, processes)
 
-    def render(self, prompt: MessagesPrompt, variables: Mapping[str, object] | None = None) -> str:
+    async def render(
+        self, prompt: MessagesPrompt, variables: Mapping[str, object] | None, processes: TemplateProcesses
+    ) -> str:
         """Return the text of a prompt given as messages. `variables`: variables of the chat template, by name."""
-        return render_messages(prompt, self.sources if prompt.by == "processor" else [self._tokenizer], variables)
+        sources = self.sources if prompt.by == "processor" else [self._tokenizer]
+        return await render_messages(prompt, sources, variables, processes)
 
     def build(
         self,

@@ -1,127 +1,194 @@
-"""Render chat templates, with limits of time and memory."""
+"""Render chat templates, and refuse texts that are too long, in processes with limits of time and memory."""
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import resource
+import os
+import signal
+import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, BinaryIO, cast
 
-import jinja2
+import msgspec
 
 from vlmtui.domain.conversation import Message, MessagesPrompt, Text, Turn
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.media.images import as_png
+from vlmtui.processes import python_command
+from vlmtui.worker.health import describe_exit
 from vlmtui.worker.hf.media_items import MediaItem
+from vlmtui.worker.template_process import (
+    CALL_BYTES,
+    COUNT_S,
+    RENDER_S,
+    Call,
+    Count,
+    Detect,
+    Render,
+    Reply,
+    Trouble,
+    read_frame,
+    write_frame,
+)
 
-TEMPLATE_S = 10.0
-"""Seconds that a template may run; a normal template takes milliseconds."""
-TEMPLATE_BYTES = 2**31
-"""The bytes by which the whole process may grow while a template runs."""
-_TEMPLATE_FILE = "<template>"
-"""The file name that Jinja gives to compiled templates."""
+PROCESSES_MAX = 4
+"""The most templates that run at the same time; others wait, and waiting counts against no limit."""
+_IDLE_MAX = 2
+_FORMATS_MAX = 32
+_SHORT = 100_000
+"""A text of so many characters is tokenized without counting first: this takes a tenth of a second."""
+_CHARACTERS = 4
+"""Characters of a token in ordinary text."""
 _HINT = "Use a raw prompt or another chat template."
-_T = TypeVar("_T")
 
 
-class _TemplateStopped(RuntimeError):
-    """Raised inside a running template to stop it."""
+class TemplateRefusal(Exception):
+    """A template raised an exception, so it does not accept the messages in this form."""
 
 
-class _Heap:
-    """Limits this process's memory while templates run. The limit is shared by all templates that run at the same
-    time."""
+class _Process:
+    """A running `vlmtui.worker.template_process`."""
 
     def __init__(self) -> None:
-        self._before = resource.RLIM_INFINITY
-        self._users = 0
+        command = python_command(sys.executable, "-m", "vlmtui.worker.template_process")
+        environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        self.has_tokenizer = False
 
-    @contextmanager
-    def limited(self, more: int) -> Iterator[None]:
-        """Let the process grow by at most `more` bytes; further allocations raise MemoryError. Linux only."""
-        if not sys.platform.startswith("linux"):
-            yield
+    def call(self, call: Call, *, what: str) -> Reply:
+        """Return the reply. Blocking. Raises VlmtuiError if the call exceeds its limits; the process is then ended."""
+        streams = self._process
+        try:
+            write_frame(cast(BinaryIO, streams.stdin), msgspec.msgpack.encode(call))
+            data = read_frame(cast(BinaryIO, streams.stdout))
+        except BrokenPipeError:
+            data = None
+        if data is not None:
+            reply = msgspec.msgpack.decode(data, type=Reply)
+            if reply.trouble is not Trouble.TOO_BIG:
+                return reply
+            self.end()
+            raise bad_input(f"{what} exceeds its memory limit.", hint=_HINT)
+        code = self.end()
+        if code == -signal.SIGPROF:
+            raise bad_input(f"{what} did not finish within {call.seconds:g} s of processor time.", hint=_HINT)
+        raise bad_input(f"{what} failed: its process {describe_exit(code)}.", hint=_HINT)
+
+    def end(self) -> int:
+        """End the process and return its exit code."""
+        for stream in (self._process.stdin, self._process.stdout):
+            with suppress(BrokenPipeError):
+                cast(BinaryIO, stream).close()
+        return self._process.wait()
+
+
+class TemplateProcesses:
+    """The processes that run one model's chat templates and count the tokens of long texts, so that none of these stops
+    the other requests. Their limits count from when they run."""
+
+    def __init__(self, tokenizer: Any = None, context: int = 0) -> None:
+        """`tokenizer`: of Transformers; without one in Rust, no tokens are counted. `context`: the tokens that a prompt
+        may have."""
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        self._tokenizer: str | None = None if backend is None else backend.to_str()
+        self._context = context
+        self._threads = ThreadPoolExecutor(PROCESSES_MAX, thread_name_prefix="template")
+        self._idle: list[_Process] = []
+        self._formats: dict[str, str] = {}
+
+    async def render(
+        self,
+        source: str,
+        messages: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, object],
+        *,
+        seconds: float = RENDER_S,
+        more: int = CALL_BYTES,
+    ) -> str:
+        """Render a template with a generation prompt.
+
+        Raises TemplateRefusal, or VlmtuiError(BAD_INPUT) if the template exceeds `seconds` of processor time or `more`
+        bytes of memory."""
+        work = Render(source, [dict(one) for one in messages], dict(variables))
+        return (await self._call(Call(work, seconds, more), "The chat template")).text
+
+    async def content_format(self, source: str) -> str:
+        """Return vLLM's word for the content that a template reads: `openai` (lists of parts) or `string`. Raises as
+        `render` does."""
+        if (found := self._formats.get(source)) is None:
+            found = (await self._call(Call(Detect(source), RENDER_S, CALL_BYTES), "The chat template")).text
+            self._formats = dict([*self._formats.items(), (source, found)][-_FORMATS_MAX:])
+        return found
+
+    async def require_fit(self, text: str) -> None:
+        """Raise VlmtuiError(CONTEXT_TOO_LONG) if a long text has more tokens than the context.
+
+        Says nothing about a text that takes no longer to tokenize than a prompt that fills the context."""
+        if self._tokenizer is None or len(text) <= max(_SHORT, _CHARACTERS * self._context):
             return
-        if self._users == 0:
-            self._before, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            limit = _data_bytes() + more
-            known = [one for one in (limit, self._before, hard) if one != resource.RLIM_INFINITY]
-            resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
-        self._users += 1
+        work = Count(text, self._context, self._tokenizer)
+        found = (await self._call(Call(work, COUNT_S, CALL_BYTES), "Counting the prompt's tokens")).count
+        if found > self._context:
+            raise too_long(f"The prompt has more tokens than the context: {self._context:,}.")
+
+    def close(self) -> None:
+        """End the processes that have nothing to do."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        while self._idle:
+            self._idle.pop().end()
+
+    async def _call(self, call: Call, what: str) -> Reply:
+        reply = await asyncio.get_running_loop().run_in_executor(self._threads, self._run, call, what)
+        if reply.trouble is Trouble.REFUSED:
+            raise TemplateRefusal(reply.message)
+        return reply
+
+    def _run(self, call: Call, what: str) -> Reply:
         try:
-            yield
-        finally:
-            self._users -= 1
-            if self._users == 0:
-                resource.setrlimit(resource.RLIMIT_DATA, (self._before, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+            process = self._idle.pop()
+        except IndexError:
+            process = _Process()
+        if isinstance(call.work, Count) and process.has_tokenizer:
+            call = msgspec.structs.replace(call, work=msgspec.structs.replace(call.work, tokenizer=None))
+        reply = process.call(call, what=what)
+        process.has_tokenizer = process.has_tokenizer or isinstance(call.work, Count)
+        if len(self._idle) < _IDLE_MAX:
+            self._idle.append(process)
+        else:
+            process.end()
+        return reply
 
 
-def _data_bytes() -> int:
-    """Return the memory in bytes that counts against RLIMIT_DATA. Source: proc_pid_statm(5)."""
-    return int(Path("/proc/self/statm").read_bytes().split()[5]) * resource.getpagesize()
+def too_long(detail: str) -> VlmtuiError:
+    """Return CONTEXT_TOO_LONG. `detail`: the number of tokens, and that of the context."""
+    return VlmtuiError(
+        ErrorKind.CONTEXT_TOO_LONG,
+        "The conversation does not fit in the model's context.",
+        detail=detail,
+        hint="Start a new chat, attach fewer or smaller images, or load the model with a longer max_model_len.",
+    )
 
 
-_heap = _Heap()
-"""Use only in the engine's event loop."""
+def refused(error: TemplateRefusal) -> VlmtuiError:
+    """Return BAD_INPUT for a conversation that the model's chat template rejects."""
+    message = "The model's chat template rejects this conversation."
+    return bad_input(message, detail=str(error), hint="Change the system prompt, or write the raw prompt yourself.")
 
 
-async def within_limits(
-    rendering: Awaitable[_T],
-    *,
-    seconds: float = TEMPLATE_S,
-    more: int = TEMPLATE_BYTES,
-    wrapped_in: tuple[type[Exception], ...] = (),
-) -> _T:
-    """Await a template that renders in another thread, and stop it after `seconds`.
-
-    `wrapped_in`: exception types that may have a MemoryError as their cause. Raises VlmtuiError(BAD_INPUT) if the
-    template exceeds the limit of time or memory."""
-    memory_errors: tuple[type[Exception], ...] = (MemoryError, *wrapped_in)
-    with _heap.limited(more):
-        try:
-            async with asyncio.timeout(seconds):
-                return await rendering
-        except TimeoutError as error:
-            stop_templates()
-            raise bad_input(f"The chat template did not finish within {seconds:g} s.", hint=_HINT) from error
-        except memory_errors as error:
-            if not _is_memory_error(error):
-                raise
-            raise bad_input("The chat template exceeds its memory limit.", hint=_HINT) from error
+def special_tokens(source: Any) -> dict[str, object]:
+    """Return the special tokens of a tokenizer or processor, which every template gets as variables."""
+    return dict(getattr(getattr(source, "tokenizer", source), "special_tokens_map", None) or {})
 
 
-def stop_templates() -> int:
-    """Raise an exception in every thread that runs a template. Return their number."""
-    running = [thread for thread, frame in sys._current_frames().items() if _is_template(frame)]
-    for thread in running:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_TemplateStopped))
-    return len(running)
-
-
-def _is_template(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename == _TEMPLATE_FILE:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _is_memory_error(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, MemoryError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-_REFUSALS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError)
-"""Exceptions of a template that does not accept the messages in this form."""
+def has_own_format(source: Any) -> bool:
+    """Return True if a tokenizer or processor comes with Python code, from outside of Transformers, that formats
+    messages. vLLM's tokenizers of Hugging Face only pass them on."""
+    found = [one.__module__ for one in type(source).__mro__ if "apply_chat_template" in vars(one)]
+    return any(not one.startswith("transformers.") and one != "vllm.tokenizers.hf" for one in found)
 
 
 def chat_message(turn: Turn, items: Iterator[MediaItem]) -> dict[str, Any]:
@@ -156,27 +223,37 @@ def with_image_urls(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "content": content}
 
 
-def render_messages(prompt: MessagesPrompt, sources: list[Any], variables: Mapping[str, object] | None = None) -> str:
+async def render_messages(
+    prompt: MessagesPrompt,
+    sources: Iterable[Any],
+    variables: Mapping[str, object] | None,
+    processes: TemplateProcesses,
+) -> str:
     """Render messages with the chat template of the first of `sources` (processor, tokenizer) that has one.
 
     Some templates read only strings as content, others only lists of parts, and silently drop the other form. This
     tries each form until the result has all text of the user. Raises VlmtuiError if there is no template, or every
     form loses text.
     """
-    apply = _template_function(prompt, sources, variables or {})
-    last: Exception | None = None
+    source, template = _first_template(prompt, sources)
+    given = {**special_tokens(source), **(variables or {})}
+    fixed = {"chat_template": prompt.chat_template, "tokenize": False, "add_generation_prompt": True}
+    options = {**fixed, **(variables or {})}
+    is_own = has_own_format(source)
+    last: TemplateRefusal | None = None
     for form in (_as_given, _as_parts, _as_text):
         messages = [form(message) for message in prompt.messages]
         try:
-            text = apply(messages)
-        except _REFUSALS as error:
+            text = await processes.render(template, messages, given)
+        except TemplateRefusal as error:
             last = last or error
             continue
+        if is_own:  # code that the user has allowed
+            text = str(await asyncio.to_thread(source.apply_chat_template, messages, **options))
         if all(said.strip() in text for message in prompt.messages for said in _user_texts(message)):
             return text
     if last is not None:
-        message = "The model's chat template rejects this conversation."
-        raise bad_input(message, detail=str(last), hint="Change the system prompt, or write the raw prompt yourself.")
+        raise refused(last)
     raise VlmtuiError(
         ErrorKind.NO_CHAT_TEMPLATE,
         "The model's chat template drops part of your message.",
@@ -184,16 +261,18 @@ def render_messages(prompt: MessagesPrompt, sources: list[Any], variables: Mappi
     )
 
 
-def _template_function(
-    prompt: MessagesPrompt, sources: list[Any], variables: Mapping[str, object]
-) -> Callable[[list[dict[str, Any]]], str]:
+def _first_template(prompt: MessagesPrompt, sources: Iterable[Any]) -> tuple[Any, str]:
+    """Return the first of `sources` that has a template, or can take the prompt's own, and that template."""
+    has_video = any(part.get("type") == "video" for one in prompt.messages if not isinstance(one.content, str)
+                    for part in one.content)  # fmt: skip
     for one in sources:
-        template = prompt.chat_template or getattr(one, "chat_template", None)
+        own = getattr(one, "chat_template", None)
+        if own and has_video:  # SmolVLM's own template writes no videos
+            own = getattr(sys.modules.get(type(one).__module__), "DEFAULT_CHAT_TEMPLATE", own)
+        named = own if isinstance(own, dict) else {"default": own}
+        template = named.get(prompt.chat_template) or prompt.chat_template or named.get("default")
         if template and hasattr(one, "apply_chat_template"):
-            given = {**variables, **({"chat_template": prompt.chat_template} if prompt.chat_template else {})}
-            return lambda messages: str(
-                one.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **given)
-            )
+            return one, str(template)
     raise VlmtuiError(
         ErrorKind.NO_CHAT_TEMPLATE,
         "The model has no chat template from which to build the raw prompt.",

@@ -32,6 +32,23 @@ class Generation(jinja2.ext.Extension):
         return nodes.Scope(body).set_lineno(line)
 
 
+class _Reading(ImmutableSandboxedEnvironment):
+    """Parses templates, but computes no constant expression of them, which may take for ever."""
+
+    intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
+    intercepted_unops = frozenset(ImmutableSandboxedEnvironment.default_unop_table)
+
+    def __init__(self) -> None:
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation])
+        self.filters = dict.fromkeys(self.filters, _never_computed)
+        self.tests = dict.fromkeys(self.tests, _never_computed)
+
+
+@jinja2.pass_context
+def _never_computed(context: object, *_: object) -> None:
+    """Stand for a filter or test. Jinja computes none that takes the context before a template runs."""
+
+
 def template_variables(sampling: Sampling, source: str) -> dict[str, object]:
     """Return the variables that a request sets for its chat template. `source`: the template's Jinja source; empty if
     unknown, so that the variables are not checked against it.
@@ -68,12 +85,10 @@ def _parsed(source: str) -> nodes.Template | None:
     """Return a template's syntax tree; None if the template is too long or does not parse."""
     if len(source) > _SOURCE_MAX:
         return None
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
-    )
+    environment = _Reading()
     try:
         return environment.parse(source)
-    except (jinja2.TemplateError, RecursionError):
+    except (jinja2.TemplateError, RecursionError, ValueError):  # ValueError: a number with thousands of digits
         return None
 
 
@@ -87,6 +102,8 @@ def reads_parts(source: str) -> bool:
     loops = list(tree.find_all(nodes.For))
     lists = _aliases(tree, "messages")
     messages = {_name(loop.target) for loop in loops if any(_is_of(loop.iter, name) for name in lists)}
+    if "" in lists | messages:  # vLLM fails to read such a template, and passes strings
+        return False
 
     def is_content(node: nodes.Node) -> bool:
         return any(_is_of(node, name, "content") for name in messages)
@@ -107,7 +124,10 @@ def reads_parts(source: str) -> bool:
         }
         if any(_name(loop.iter) in given for loop in own):
             return True
-    return any(is_content(loop.iter) or (_name(loop.iter) == "content" and id(loop) not in in_macros) for loop in loops)
+    for loop in loops:
+        if is_content(loop.iter) or (_name(loop.iter) == "content" and id(loop) not in in_macros):
+            return _name(loop.target) != ""
+    return False
 
 
 def written_texts(source: str) -> tuple[str, ...]:
@@ -119,14 +139,16 @@ def written_texts(source: str) -> tuple[str, ...]:
 
 
 def _aliases(tree: nodes.Node, name: str) -> set[str]:
-    """Return a variable's name, and those of the variables that it, or a part of its elements, is assigned to."""
+    """Return a variable's name, and those of the variables that it, or a part of its elements, is assigned to; "" for
+    another target, such as `ns.messages`."""
     found, before = {name}, set[str]()
     while found != before:
         before = set(found)
+        names = found - {""}
         found |= {
-            _name(one.target) for one in tree.find_all(nodes.Assign) if any(_is_of(one.node, own) for own in before)
+            _name(one.target) for one in tree.find_all(nodes.Assign) if any(_is_of(one.node, own) for own in names)
         }
-    return found - {""}
+    return found
 
 
 def _is_of(node: nodes.Node, name: str, field: str | None = None) -> bool:

@@ -1,23 +1,21 @@
-"""Limit this process, and render prompts as Transformers does: chat templates, with the line of the template for each
-piece of text, and the model's processor."""
+"""Render prompts as Transformers does: chat templates, with the line of the template for each piece of text, and the
+model's processor."""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
 import jinja2
-import jinja2.ext
+import msgspec
 from jinja2.compiler import CodeGenerator
 from jinja2.exceptions import SecurityError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec.structs import replace
 
 from vlmtui.domain.model_reading import (
@@ -33,34 +31,15 @@ from vlmtui.domain.model_reading import (
     rendering_key,
 )
 from vlmtui.errors import VlmtuiError
-from vlmtui.processes import limit_process as limit
 from vlmtui.reading import is_file, read_json, read_whole, stand_in
 from vlmtui.worker.hf.media_items import load_item
 from vlmtui.worker.hf.prompt_inputs import PromptBuilder, PromptInputs
-from vlmtui.worker.hf.template_variables import Generation, read_variables, reads_parts, written_texts
-
-DATA_BYTES = 6 * 2**30
-"""The most memory that the process may allocate."""
-CPU_S = 300
-"""The most seconds of processor time for the process."""
-FILE_BYTES = 64_000_000
-"""The largest file that the process may write."""
-_NETWORK = frozenset({"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "socket.bind"})
+from vlmtui.worker.hf.template_variables import read_variables, reads_parts, written_texts
+from vlmtui.worker.template_process import Refusal, template_environment
 
 
 class OutOfTime(BaseException):
     """Raised when a time limit is over. `except Exception` in a model's code cannot catch it."""
-
-
-def limit_process() -> None:
-    """Limit this process's memory, time and files. From now on, network calls of Python code raise PermissionError."""
-    limit(memory_bytes=DATA_BYTES, cpu_s=CPU_S, file_bytes=FILE_BYTES)
-    sys.addaudithook(_without_network)
-
-
-def _without_network(event: str, arguments: tuple[object, ...]) -> None:
-    if event in _NETWORK:
-        raise PermissionError("A model is read without network.")
 
 
 @contextmanager
@@ -68,7 +47,7 @@ def time_limit(seconds: float, *, of_processor: bool = False) -> Iterator[None]:
     """Raise OutOfTime in the `with` block after `seconds`. Only in the main thread; not nested.
 
     `of_processor`: count CPU time instead of real time, so that other processes do not use up the limit. Only for code
-    that never waits.
+    that never waits. A second later, the kernel ends the process: an operation on long numbers can't be interrupted.
     """
 
     def end(signum: int, frame: FrameType | None) -> None:
@@ -77,10 +56,12 @@ def time_limit(seconds: float, *, of_processor: bool = False) -> Iterator[None]:
     sent, timer = (signal.SIGPROF, signal.ITIMER_PROF) if of_processor else (signal.SIGALRM, signal.ITIMER_REAL)
     before = signal.signal(sent, end)
     signal.setitimer(timer, seconds)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds + 1 if of_processor else 0)
     try:
         yield
     finally:
         signal.setitimer(timer, 0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(sent, before)
 
 
@@ -91,10 +72,6 @@ _SOURCE_MAX = 5_000_000
 _JSON_FILES = ("chat_template.json", "processor_config.json", "tokenizer_config.json")
 """The files that may have a field `chat_template`. Those of the processor are first, as in vLLM."""
 _HOPELESS = (TemplateTrouble.ENDLESS, TemplateTrouble.TOO_BIG)
-
-
-class _Refusal(jinja2.TemplateError):
-    """Raised by a template that calls `raise_exception`."""
 
 
 class _LineKeeper(CodeGenerator):
@@ -132,14 +109,37 @@ def _template_in(path: Path) -> str | None:
 def read_template(
     name: str, source: str, cases: Sequence[RenderCase], variables: Mapping[str, object], *, seconds: float = RENDER_S
 ) -> TemplateReading:
-    """Render every conversation in each form, with and without a generation prompt. Stop at the first rendering that
-    exceeds its limits.
+    """Render every conversation in each form, with and without a generation prompt, in a child process. Stop at the
+    first rendering that exceeds its limits.
 
     `variables`: the template's variables for special tokens, such as `bos_token`.
     """
+    fork = multiprocessing.get_context("fork")
+    receiver, sender = fork.Pipe(duplex=False)
+
+    def read() -> None:
+        sender.send_bytes(msgspec.json.encode(_read_template(name, source, cases, variables, seconds)))
+
+    child = fork.Process(target=read, daemon=True)
+    child.start()
+    sender.close()
+    with receiver:
+        try:
+            return msgspec.json.decode(receiver.recv_bytes(), type=TemplateReading)
+        except EOFError:
+            child.join()
+            trouble = TemplateTrouble.ENDLESS if child.exitcode == -signal.SIGVTALRM else TemplateTrouble.TOO_BIG
+            return TemplateReading(name=name, source=source, trouble=trouble)
+
+
+def _read_template(
+    name: str, source: str, cases: Sequence[RenderCase], variables: Mapping[str, object], seconds: float
+) -> TemplateReading:
     try:
         with time_limit(seconds, of_processor=True):
-            template = _environment().from_string(source)
+            environment = template_environment()
+            environment.code_generator_class = _LineKeeper
+            template = environment.from_string(source)
             read = TemplateReading(
                 name=name,
                 source=source,
@@ -181,26 +181,6 @@ def render_once(
     return reading.renderings.get(rendering_key("", FORMS[0], generation_prompt=True), failed)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    """Return an environment like that of `transformers.utils.chat_template_utils` (5.19)."""
-    made = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
-    )
-    made.code_generator_class = _LineKeeper
-    made.filters["tojson"] = _to_json
-    made.globals["raise_exception"] = _refuse
-    made.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    return made
-
-
-def _to_json(value: object, ensure_ascii: bool = False, **options: Any) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
-
-
-def _refuse(message: str) -> None:
-    raise _Refusal(message)
-
-
 def _rendered(template: jinja2.Template, given: Mapping[str, object], seconds: float) -> Rendering:
     """Render a template, and record the template's line for each piece of the text. Each piece is a `yield` of the
     compiled template, whose line number is known."""
@@ -237,7 +217,7 @@ def _trouble(error: BaseException) -> TemplateTrouble:
             return TemplateTrouble.TOO_BIG
         case SecurityError():
             return TemplateTrouble.SANDBOX
-        case _Refusal():
+        case Refusal():
             return TemplateTrouble.REFUSED
         case _:
             return TemplateTrouble.FAILED

@@ -10,9 +10,9 @@ import copy
 import os
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -55,7 +55,7 @@ from vlmtui.worker.backends.transformers.sampling import (
 from vlmtui.worker.hf.media_items import MediaItem, load_items
 from vlmtui.worker.hf.prompt_inputs import PromptBuilder, PromptInputs, check_limits, seen_media
 from vlmtui.worker.hf.remote_code import pin_remote_code
-from vlmtui.worker.hf.rendering import within_limits
+from vlmtui.worker.hf.rendering import TemplateProcesses, too_long
 from vlmtui.worker.hf.template_variables import template_variables
 from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader
 
@@ -142,63 +142,6 @@ class AnswerReader:
         return str(self._tokenizer.decode(ids, skip_special_tokens=self._plan.used.skip_special_tokens))
 
 
-class ForwardGate:
-    """Keeps a chat template and the model's forward pass from running at the same time.
-
-    A template has a memory limit for the whole process (`vlmtui.worker.hf.rendering`), which a forward pass would
-    exceed. A template waits for the current forward pass, and the next pass waits for the template's few milliseconds.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._computes = False
-        self._templates = 0
-
-    @contextmanager
-    def computing(self) -> Iterator[None]:
-        """Treat the `with` block as a forward pass. For the thread that runs the model."""
-        self._enter()
-        try:
-            yield
-        finally:
-            self._leave()
-
-    def between_passes(self) -> None:
-        """Let waiting templates run before the next forward pass."""
-        with self._changed:
-            if not self._templates:
-                return
-        self._leave()
-        self._enter()
-
-    @asynccontextmanager
-    async def template(self) -> AsyncIterator[None]:
-        """Wait for the current forward pass, and delay the next pass until the `with` block ends."""
-        with self._changed:
-            self._templates += 1
-        try:
-            await asyncio.to_thread(self._wait_for_pass)
-            yield
-        finally:
-            with self._changed:
-                self._templates -= 1
-                self._changed.notify_all()
-
-    def _enter(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._templates)
-            self._computes = True
-
-    def _leave(self) -> None:
-        with self._changed:
-            self._computes = False
-            self._changed.notify_all()
-
-    def _wait_for_pass(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._computes)
-
-
 TakePiece = Callable[[int, Logprobs | None], tuple[AnswerPiece, bool]]
 """Takes a token with its log-probabilities; returns the new text, and True if the answer is complete."""
 _NO_STOPS = {"eos_token_id": [-1], "pad_token_id": 0}
@@ -245,7 +188,7 @@ class TransformersEngine:
         self._building = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._computer = ThreadPoolExecutor(1, thread_name_prefix="computer")
-        self._gate = ForwardGate()
+        self._templates = TemplateProcesses(loaded.tokenizer, self.info.max_model_len)
         self._broken = asyncio.Event()
         self._ending = threading.Event()
 
@@ -254,6 +197,7 @@ class TransformersEngine:
 
     async def shutdown(self) -> None:
         self._ending.set()
+        self._templates.close()
 
     async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         items = await load_items(attachments_of(request.prompt))
@@ -351,7 +295,6 @@ class TransformersEngine:
         def goes_on() -> bool:
             if self._ending.is_set():
                 raise VlmtuiError(ErrorKind.ENGINE_DIED, "The engine is shutting down.")
-            self._gate.between_passes()
             return not stopped.is_set()
 
         chooser = TokenChooser(plan, inputs.ids, take_and_post, forced, goes_on)
@@ -372,7 +315,7 @@ class TransformersEngine:
 
         model = self._loaded.model
         try:
-            with self._gate.computing(), torch.inference_mode():
+            with torch.inference_mode():
                 self._loaded.adapters.use(request)
                 model.generate(
                     **_tensors(model, inputs),
@@ -392,34 +335,28 @@ class TransformersEngine:
         prompt, arguments = request.prompt, request.sampling.extra.get(PROCESSOR)
         given = arguments if isinstance(arguments, dict) and items else {}
         check_limits(items, self.info.limits)
+        text = await self._text(prompt, request.sampling)
+        await self._templates.require_fit(text)
         async with self._building:
-            text = await self._text(prompt, request.sampling)
             special = self._raw_special_tokens and not isinstance(prompt, ChatPrompt)
             build = partial(self._builder.build, text, items, special_tokens=special, arguments=given)
             inputs = await asyncio.to_thread(build)
         if len(inputs.ids) >= self.info.max_model_len:
-            raise VlmtuiError(
-                ErrorKind.CONTEXT_TOO_LONG,
-                "The conversation does not fit in the model's context.",
-                detail=f"{len(inputs.ids):,} tokens; the context is {self.info.max_model_len:,}.",
-                hint="Start a new chat, or attach fewer or smaller images.",
-            )
+            raise too_long(f"{len(inputs.ids):,} tokens; the context is {self.info.max_model_len:,}.")
         return inputs
 
     async def _text(self, prompt: Prompt, sampling: Sampling) -> str:
-        """Return the prompt's text. A chat template runs with limits, and between two forward passes."""
+        """Return the prompt's text."""
         match prompt:
             case MessagesPrompt():
                 variables = template_variables(sampling, prompt.chat_template or self.info.chat_template)
-                render = partial(self._builder.render, prompt, variables)
+                return await self._builder.render(prompt, variables, self._templates)
             case ChatPrompt():
                 template = self._template(prompt)
                 variables = template_variables(sampling, template or self.info.chat_template)
-                render = partial(self._builder.render_chat, prompt, template, variables)
+                return await self._builder.render_chat(prompt, template, variables, self._templates)
             case _:
                 return prompt.text
-        async with self._gate.template():
-            return await within_limits(asyncio.to_thread(render))
 
     def _template(self, prompt: ChatPrompt) -> str | None:
         """Return the chat template to use; None: the model's own."""

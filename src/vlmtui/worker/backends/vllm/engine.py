@@ -37,6 +37,7 @@ from vlmtui.domain.generation import (
 from vlmtui.domain.metrics import METRIC_NAMES, EngineMetrics, parse_metrics
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.registry.model_files import require_adapter
 from vlmtui.worker.backends.contract import CPU_NICENESS, DELTA_S, LoadStep, Report
 from vlmtui.worker.backends.vllm.engine_args import (
     CPU_ENVIRONMENT,
@@ -59,6 +60,7 @@ from vlmtui.worker.backends.vllm.requests import (
     with_answer,
 )
 from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION, keep_arguments_apart
+from vlmtui.worker.health import limit_memory
 from vlmtui.worker.hf.media_items import (
     CHUNKS,
     MODALITIES,
@@ -71,7 +73,16 @@ from vlmtui.worker.hf.media_items import (
 )
 from vlmtui.worker.hf.processor_arguments import check_arguments
 from vlmtui.worker.hf.remote_code import pin_remote_code
-from vlmtui.worker.hf.rendering import chat_message, render_messages, with_image_urls, within_limits
+from vlmtui.worker.hf.rendering import (
+    TemplateProcesses,
+    TemplateRefusal,
+    chat_message,
+    has_own_format,
+    refused,
+    render_messages,
+    special_tokens,
+    with_image_urls,
+)
 from vlmtui.worker.hf.template_variables import read_variables, template_variables
 from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader, eos_ids, tokenizer_facts
 from vlmtui.worker.loaded_files import folder_signature
@@ -132,6 +143,7 @@ class AdapterShelf:
             )
         if not (Path(folder) / "adapter_config.json").is_file():
             raise bad_input(f"The adapter's folder {Path(folder).name!r} is gone.")
+        require_adapter(Path(folder))
         known = self._numbers.get(folder)
         if known is not None and known[0] != signature:
             self._outdated.add(self._numbers.pop(folder)[1])
@@ -207,7 +219,10 @@ def _chat_template(llm: Any) -> str | None:
 
 
 _log = logging.getLogger(__name__)
-
+_NO_TEXT = {"openai": "{% for message in messages %}{% for part in message.content %}{% endfor %}{% endfor %}-",
+            "string": "-"}  # fmt: skip
+"""Templates that write nothing of a conversation, by the form of content that vLLM detects in them. With them vLLM
+prepares messages and media, but never reads a foreign template."""
 _DEATH_CHECK_S = 0.25
 """Seconds between checks of vLLM's `errored` flag."""
 _WARM_UP_IMAGE = Image.new("RGB", (112, 112), "gray")
@@ -229,6 +244,7 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
         for name, value in CPU_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         os.nice(CPU_NICENESS)
+        limit_memory()
     from vllm import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -277,6 +293,7 @@ class VllmEngine:
         self._takes_chunks = bool(getattr(llm.model_config.hf_config, "use_unified_vision_chunk", False))
         self.info = msgspec.structs.replace(read_engine_info(llm, spec, arguments), notes=notes)
         self._adapters = AdapterShelf(spec, arguments, on_cpu=self.info.device == "cpu")
+        self._templates = TemplateProcesses(self._tokenizer, self.info.max_model_len)
 
     @property
     def is_dead(self) -> bool:
@@ -287,6 +304,7 @@ class VllmEngine:
             await asyncio.sleep(_DEATH_CHECK_S)
 
     async def shutdown(self) -> None:
+        self._templates.close()
         await asyncio.to_thread(self._llm.shutdown, timeout=0)
 
     async def metrics(self) -> EngineMetrics:
@@ -419,25 +437,27 @@ class VllmEngine:
         the engine core has the media.
         """
         started, prompt = time.time(), request.prompt
-        with_text = isinstance(request, RenderRequest) and request.view is not None and request.view.values
         if isinstance(prompt, MessagesPrompt) and self.info.spec.family is None and prompt.chat_template is None:
             # Only vLLM knows the placeholder that a template without parts needs.
             chat = ChatPrompt(turns=prompt.turns)
-            written = (await self._render_chat(chat, items, request.sampling, with_text=True)).get("prompt")
+            written = (await self._render_chat(chat, items, request.sampling)).get("prompt")
             prompt = RawPrompt(text=written, attachments=prompt.attachments) if isinstance(written, str) else prompt
         if isinstance(prompt, MessagesPrompt):
             sources = [self._processor(), self._tokenizer] if prompt.by == "processor" else [self._tokenizer]
             own = str(prompt.chat_template or getattr(sources[0], "chat_template", None) or self.info.chat_template)
             variables = template_variables(request.sampling, own)
-            text = await within_limits(asyncio.to_thread(render_messages, prompt, sources, variables))
+            text = await render_messages(prompt, sources, variables, self._templates)
             prompt = RawPrompt(text=text, attachments=prompt.attachments)
         if isinstance(prompt, ChatPrompt):
-            parsed = await self._render_chat(prompt, items, request.sampling, with_text=with_text)
+            parsed = await self._render_chat(prompt, items, request.sampling)
             parameters = self._renderer.default_chat_tok_params
+            if "prompt" in parsed:  # the template has written BOS
+                parameters = parameters.with_kwargs(add_special_tokens=False, do_lower_case=False)
         else:
             parsed = self._render_raw(prompt, items)
             parsed = as_chunks(parsed, items) if self._takes_chunks else parsed
             parameters = self._renderer.default_cmpl_tok_params
+        await self._templates.require_fit(str(parsed.get("prompt") or ""))
         if items and isinstance(arguments := request.sampling.extra.get(PROCESSOR), dict):
             check_arguments(self._processor(), arguments)
             parsed["mm_processor_kwargs"] = arguments
@@ -461,12 +481,10 @@ class VllmEngine:
             rendered["prompt"] = parsed.get("prompt")
         return rendered
 
-    async def _render_chat(
-        self, prompt: ChatPrompt, items: list[MediaItem], sampling: Sampling, *, with_text: bool
-    ) -> Any:
-        """Render with a chat template. vLLM returns only token ids; `with_text` renders a second time for the text."""
-        from vllm.exceptions import VLLMValidationError
-        from vllm.multimodal.media import MediaWithBytes
+    async def _render_chat(self, prompt: ChatPrompt, items: list[MediaItem], sampling: Sampling) -> Any:
+        """Render with a chat template. Returns a text with media, or token ids if the model's messages are formatted by
+        Python code."""
+        from vllm.renderers.hf import HfRenderer, resolve_chat_template
         from vllm.renderers.mistral import MistralRenderer
         from vllm.renderers.params import ChatParams
 
@@ -477,21 +495,34 @@ class VllmEngine:
             message = f"{self.info.spec.name} has no chat template."
             raise VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, hint="Use a raw prompt instead.")
         if self._takes_chunks:  # vLLM takes such an image from a chat only with its file, whose bytes it does not read
+            from vllm.multimodal.media import MediaWithBytes
+
             items = [MediaItem(one.modality, MediaWithBytes(one.data, b""), one.uuid) for one in items]
         left = iter(items)
         messages = [chat_message(turn, left) for turn in prompt.turns]
         if isinstance(self._renderer, MistralRenderer):
             messages = [with_image_urls(message) for message in messages]
         variables = template_variables(sampling, template or self.info.chat_template)
-        given = {**variables, "add_generation_prompt": True}
-        parameters = ChatParams(chat_template=template, chat_template_kwargs=given)
-        rendering = self._renderer.render_messages_async(messages, parameters)
-        _, parsed = await within_limits(rendering, wrapped_in=(VLLMValidationError,))
-        if with_text and "prompt" not in parsed:
-            parameters = ChatParams(chat_template=template, chat_template_kwargs={**given, "tokenize": False})
-            rendering = self._renderer.render_messages_async(messages, parameters)
-            _, as_text = await within_limits(rendering, wrapped_in=(VLLMValidationError,))
-            parsed["prompt"] = as_text.get("prompt")
+        if isinstance(self._renderer, HfRenderer) and not has_own_format(self._tokenizer):
+            config = self._llm.model_config
+            source = str(resolve_chat_template(self._tokenizer, template, None, model_config=config))
+            try:
+                form = await self._templates.content_format(source)
+            except TemplateRefusal as error:
+                raise refused(error) from error
+            parameters = ChatParams(chat_template=_NO_TEXT[form], chat_template_kwargs={"tokenize": False})
+            conversation, parsed = await self._renderer.render_messages_async(messages, parameters)
+            given = {**special_tokens(self._tokenizer), **variables}
+            try:
+                parsed["prompt"] = await self._templates.render(source, conversation, given)
+            except TemplateRefusal as error:
+                raise refused(error) from error
+        else:
+            for turn in prompt.turns:
+                await self._templates.require_fit(turn.text if turn.role == "user" else "")
+            given = {**variables, "add_generation_prompt": True}
+            parameters = ChatParams(chat_template=template, chat_template_kwargs=given)
+            _, parsed = await self._renderer.render_messages_async(messages, parameters)
         # vLLM's chat renderer takes videos and audio only as URLs. The messages have empty URLs; here is the data.
         for modality in ("video", "audio"):
             if found := [item.data for item in items if item.modality == modality]:
