@@ -224,7 +224,7 @@ async def test_a_server_that_limits_the_rate_is_asked_again_when_it_says(
 
 
 @pytest.mark.parametrize(("reply", "tries"), [(limits(Retry_After="3600"), 1), (limits(Retry_After="200"), 2),
-                                              (limits(), 7)])  # fmt: skip
+                                              (limits(), 7), (limits(Retry_After="0"), 7)])  # fmt: skip
 async def test_a_wait_for_a_server_has_a_limit(
     server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: Reply, tries: int
 ) -> None:

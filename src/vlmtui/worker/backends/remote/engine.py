@@ -392,12 +392,12 @@ class RemoteEngine:
                 return 0.0
             if not is_last and self._bodies.tells_less(error):
                 return 0.0
-            if error.code in (*RATE_LIMITED, *NOT_NOW) and error.retry_after_s is not None:
-                # Not all waiting requests come back at the same moment.
-                pause_s = max(error.retry_after_s, *pauses[:1], 0.0) * random.uniform(1, 1.1)
+            first_s, told_s = next(iter(pauses), 0.0), error.retry_after_s or 0.0
+            if error.code in (*RATE_LIMITED, *NOT_NOW) and told_s and told_s >= first_s:
+                pause_s = told_s * random.uniform(1, 1.1)  # not all requests that wait come back at the same moment
                 return pause_s if waited_s + pause_s <= self._api.patience_s else None
             if error.code in RATE_LIMITED and attempt < _DOUBLINGS:
-                return float(2**attempt * max((*pauses[:1], 0.0)))
+                return float(2**attempt * first_s)
             if error.code not in NOT_NOW:
                 return None
         elif not isinstance(error, ConnectionBroken):

@@ -188,7 +188,7 @@ def refusal(response: httpx2.Response, body: bytes, *, shown: str, has_key: bool
     else:
         found = _meaning(text or response.reason_phrase, code, shown)
     found.retry_after_s = retry_after_s(response.headers)
-    if found.retry_after_s is not None and code in (*RATE_LIMITED, *NOT_NOW):
+    if found.retry_after_s and code in (*RATE_LIMITED, *NOT_NOW):
         found.hint = f"It may be asked again in {found.retry_after_s:,.0f} s. {found.hint}"
     return found
 
