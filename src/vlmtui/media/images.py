@@ -259,7 +259,10 @@ def open_image(data: bytes, path: Path) -> Image.Image:
         raise _damaged(path, found.title, error) from error
     _require_fitting(image, path, len(data))
     if found is FileType.TIFF:
-        _require_whole_tiff(image, data, path)
+        try:
+            _require_whole_tiff(image, data, path)
+        except DECODER_ERRORS as error:
+            raise _damaged(path, found.title, error) from error
     return image
 
 
@@ -371,7 +374,10 @@ def untaken(image: Image.Image, data: bytes) -> tuple[str, ...]:
         start = _first_scan(data)
         if not _may_code_zeros(data[:start]):
             notes += hole(data, start, data.find(b"\xff\xd9", start), least=256)
-    elif kind in ("WEBP", "AVIF", "HEIF", "JPEG2000", "GIF"):
+    elif kind in ("AVIF", "HEIF") and (start := data.find(b"mdat")) >= 4:
+        size = int.from_bytes(data[start - 4 : start], "big")
+        notes += hole(data, start, min(len(data), start - 4 + size) if size > 1 else None)
+    elif kind in ("WEBP", "JPEG2000", "GIF"):
         notes += hole(data)
     return notes
 

@@ -11,7 +11,8 @@ from vlmtui.domain.conversation import Attachment
 from vlmtui.media.describe import clock
 from vlmtui.text import counted
 
-_HOLE_BYTES = 1024
+_HOLE_BYTES = 4096
+"""Metadata may have shorter runs of zeros."""
 _PIECE = 1 << 20
 _PRIMARIES = {9: "BT.2020", 11: "DCI-P3", 12: "Display P3"}
 _HDR = {16: "PQ", 18: "HLG"}
@@ -75,7 +76,7 @@ def hole(data: bytes, start: int = 0, stop: int | None = None, *, least: int = _
     return (damage(f"{run.end() - found if run else 0:,} bytes from byte {found:,} on are zeros, perhaps missing"),)
 
 
-_ZERO_TAIL_BYTES = _HOLE_BYTES // 4
+_ZERO_TAIL_BYTES = 256
 
 
 def zeros_at_end(file: BinaryIO) -> int:

@@ -202,7 +202,8 @@ def _decoded(container: Any, stream: Any, rate: int, name: str, heard: _Heard) -
     """Yield the frames; damaged packets are skipped and counted. Raises VlmtuiError beyond SECONDS_MAX."""
     try:
         for packet in container.demux(stream):
-            at = float(packet.pts * packet.time_base) if packet.pts is not None else heard.samples / rate
+            is_timed = packet.pts is not None and packet.time_base
+            at = float(packet.pts * packet.time_base) if is_timed else heard.samples / rate
             try:
                 frames = packet.decode()
             except AV_ERRORS as error:
