@@ -112,6 +112,14 @@ def test_what_the_engine_lacks_is_refused_with_its_version(tmp_path: Path, archi
     assert told in caught.value.hint
 
 
+@pytest.mark.parametrize("config", [{"architectures": ["MineForConditionalGeneration"]}, {"model_type": "mine"}])
+def test_files_can_be_read_of_what_no_engine_knows(tmp_path: Path, config: dict[str, object]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(VlmtuiError, match="Unknown"):
+        resolve(REGISTRY, str(tmp_path))
+    assert not resolve(REGISTRY, str(tmp_path), to_load=False).listed
+
+
 def test_without_an_engine_the_version_that_would_be_installed_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Path
 ) -> None:
