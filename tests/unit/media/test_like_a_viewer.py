@@ -501,6 +501,33 @@ def cropped(width: int) -> bytes:
     return data
 
 
+def muxed(*sources: tuple[bytes, bool]) -> bytes:
+    """A Matroska file of the first track of each source. True: players choose it."""
+    out = io.BytesIO()
+    opened = [(av.open(io.BytesIO(data), "r"), chosen) for data, chosen in sources]
+    with av.open(out, "w", format="matroska") as container:
+        tracks = []
+        for source, chosen in opened:
+            track: Any = container.add_stream_from_template(source.streams[0])
+            track.disposition = av.stream.Disposition.default if chosen else 0
+            tracks.append(track)
+        for (source, _), track in zip(opened, tracks, strict=True):
+            for packet in source.demux(source.streams[0]):
+                if packet.size:
+                    packet.stream = track
+                    container.mux(packet)
+    return out.getvalue()
+
+
+def cropped_mkv() -> bytes:
+    """A video whose DisplayUnit is made a PixelCropTop of 8, an element of the same length."""
+    head, unit, rest = clip("mkv").rpartition(b"\x54\xb2\x81")
+    assert unit
+    return head + b"\x54\xbb\x81\x08" + rest[1:]
+
+
+SUBTITLES = b"1\n00:00:00,000 --> 00:00:00,500\nHello\n"
+MIRROR_CLIP = [CORNERS[:, ::-1]] * 6
 BT2020_PQ: dict[str, Any] = {"color_primaries": 9, "color_trc": 16, "colorspace": 9}
 LOST = r"damaged: at least \d+ frames? can't be decoded"
 VIDEOS = {
@@ -628,6 +655,13 @@ def encoded(kind: str, codec: str, **tags: str) -> bytes:
 
 def cut(data: bytes, share: float) -> bytes:
     return data[: int(len(data) * share)]
+
+
+def test_of_two_sounds_the_one_is_heard_that_players_choose(tmp_path: Path) -> None:
+    silence = wav(np.zeros(48_000, np.int16), kind=1)
+    (tmp_path / "two.mka").write_bytes(muxed((silence, False), (wav(TONE), True)))
+    attachment = stage(tmp_path / "two.mka", tmp_path / "store")
+    assert float(np.abs(read_sound(Path(attachment.path))).max()) > 0.4
 
 
 EARLY = r"damaged: its header says 3\.\d\d s, but it ends after"
