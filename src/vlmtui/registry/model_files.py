@@ -31,6 +31,10 @@ _VOCABULARY = re.compile(
     r"tokenizer\.json|tekken\.json|vocab\..+|merges\.txt|.+\.(?:model|tiktoken|spm|bpe)|bpe\.codes"
 )
 """Names of files with a tokenizer's vocabulary."""
+_LIKE_VOCABULARY = re.compile(
+    r"(?!.*config\.json|special_tokens|added_tokens|.*\.py$).*(?:vocab|tok|dict|bpe|spm)", re.I
+)
+"""Names that such a file may have in a tokenizer's class that is not known here."""
 _WEIGHTS: Mapping[str, tuple[str, ...]] = {
     "model.safetensors.index.json": (".safetensors",),
     "pytorch_model.bin.index.json": (".bin", ".pt", ".pth"),
@@ -235,7 +239,12 @@ def _missing_vocabulary(folder: Path, files: Set[str]) -> Iterator[FileFault]:
     config = _json(folder / "tokenizer_config.json")
     kind, vocabulary = str(config.get("tokenizer_class")), {name for name in files if _VOCABULARY.fullmatch(name)}
     missing = ""
-    if not vocabulary and "auto_map" not in config and not _WITHOUT_VOCABULARY.search(kind):
+    if (
+        not vocabulary
+        and not any(map(_LIKE_VOCABULARY.match, files))
+        and "auto_map" not in config
+        and not _WITHOUT_VOCABULARY.search(kind)
+    ):
         missing = "tokenizer.json"
     elif vocabulary <= {"vocab.json", "merges.txt"} and _WITH_MERGES.match(kind):
         missing = next(iter({"vocab.json", "merges.txt"} - vocabulary), "")

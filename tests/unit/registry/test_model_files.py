@@ -123,6 +123,8 @@ SPARE: dict[str, tuple[Files, int]] = {
         {"tokenizer.json": GONE, "tokenizer_config.json": b'{"auto_map": {"AutoTokenizer": "a.B"}}'},
         0,
     ),
+    "an older Mistral's vocabulary": ({"tokenizer.json": GONE, "tokenizer.model.v3": b"x"}, 0),
+    "a vocabulary of another name": ({"tokenizer.json": GONE, "dict.txt": b"x"}, 0),
     "bytes as tokens": ({"tokenizer.json": GONE, "tokenizer_config.json": b'{"tokenizer_class": "ByT5Tokenizer"}'}, 0),
     "no weights at all": ({"model.safetensors": GONE}, 0),
 }
