@@ -8,7 +8,7 @@ import signal
 from typing import Never
 
 import pytest
-from textual.widgets import OptionList
+from textual.widgets import OptionList, Static
 
 from tests.support.scripted_engine import Hold, ScriptedHost
 from tests.support.waiting import until
@@ -50,11 +50,12 @@ async def test_a_named_model_is_loaded_at_once(make_app: MakeApp) -> None:
         await until(pilot, lambda: screen_is(app, LoadingScreen))
 
 
-async def test_an_unknown_model_is_reported_over_the_picker(make_app: MakeApp) -> None:
+async def test_an_unknown_model_is_reported_below_the_picker(make_app: MakeApp) -> None:
     app = make_app(initial_model="no[/x]such")
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, ModelsScreen))
-        await until(pilot, lambda: any("no[/x]such" in toast.message for toast in app._notifications))
+        await until(pilot, lambda: "no[/x]such" in str(app.screen.query_one("#errors", Static).content))
+        assert app.screen.query_one("#errors").display
 
 
 async def test_the_loaded_model_leads_back_to_the_same_chat(make_app: MakeApp) -> None:

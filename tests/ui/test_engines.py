@@ -242,7 +242,7 @@ async def test_the_picker_lists_the_models_and_features_of_servers(
         assert isinstance(app.screen, ModelsScreen), "the first click shows the details"
         assert models.current is not None and models.current.model.spec.name == names[0]
         assert "▌" in models.render_line(at).text
-        assert "far: Nothing listens" in str(screen.query_one("#silent").render())
+        assert "far: Nothing listens" in str(screen.query_one("#errors").render())
         await pilot.press(*"qwen at box")
         await until(pilot, lambda: "vLLM 0.32.0" in written(screen.query_one("#side", DocumentView)))
         told = written(screen.query_one("#side", DocumentView))

@@ -177,7 +177,7 @@ class VlmtuiApp(App[ExitReport | None]):
         """Return the lowest screen: the list of models if the app begins with it, since laying out Textual's empty
         screen first would delay the first paint; otherwise that empty screen."""
         if self.models.begins_with_list():
-            return ModelsScreen(self.services, self.engines)
+            return ModelsScreen(self.services, self.engines, self.models.first_error)
         return super().get_default_screen()
 
     def on_mount(self) -> None:

@@ -29,7 +29,8 @@ class ModelLoading:
         self._app = app
         self._checks = LoadChecks(TrustStore(app.services.paths))
         self._first: Model | None = None
-        self._first_error: VlmtuiError | None = None
+        self.first_error: VlmtuiError | None = None
+        """Why the model with which the app was to begin is not loaded."""
         app.engines.on_death = self._tell_death
         app.engines.on_outdated = lambda error: app.tell(str(error), error.remedy, seconds=15, severity="warning")
 
@@ -39,13 +40,11 @@ class ModelLoading:
         try:
             self._first = self._app.services.first_model()
         except VlmtuiError as error:
-            self._first_error = error
+            self.first_error = error
         return self._first is None or self._checks.first(self._first, None) is not None
 
     def begin(self) -> None:
         """Load the model of the command line or of the conversation to continue, if one of them names a model."""
-        if self._first_error is not None:
-            self._app.tell_error(self._first_error)
         if self._first is not None:
             self.choose(self._first)
         else:

@@ -302,8 +302,10 @@ class ModelsScreen(Screen[None]):
     class LeavePicker(Message):
         """Go back to the chat with the loaded model."""
 
-    def __init__(self, services: Services, engines: AppEngines) -> None:
+    def __init__(self, services: Services, engines: AppEngines, why: VlmtuiError | None = None) -> None:
+        """`why`: the error that led to the list instead of the chat."""
         super().__init__()
+        self._why = why
         self.services = services
         self.engines = engines
         self.machine: Machine | None = None
@@ -333,11 +335,12 @@ class ModelsScreen(Screen[None]):
             with Vertical(id="models"):
                 yield ModelHeader()
                 yield ModelList(id="list")
-                yield Static(id="silent", markup=False)
+                yield Static(id="errors", markup=False)
             yield DocumentView(has_edge=False, id="side")
         yield FooterBar()
 
     def on_mount(self) -> None:
+        self._show_errors()
         self._fill(self.services.registry.at_hand())  # reading the whole registry takes as long as a paint
         self.query_one("#filter").focus()
 
@@ -461,11 +464,16 @@ class ModelsScreen(Screen[None]):
         registry, engines = self.services.registry, self.services.settings.engines
         looks = (asyncio.to_thread(_look_at_server, registry, name, engines[name]) for name in engines)
         self.servers = await asyncio.gather(*looks)
-        silent = [f"{one_line(one.name)}: {one_line(str(one.error))}" for one in self.servers if one.error is not None]
-        line = self.query_one("#silent", Static)
-        line.update("\n".join(silent))
-        line.display = bool(silent)
+        self._show_errors()
         self._fill()
+
+    def _show_errors(self) -> None:
+        """Show, below the list, why the app begins with it and which servers did not answer."""
+        told = [error_text(self.app, self._why)] if self._why is not None else []
+        told += [f"{one_line(one.name)}: {one_line(str(one.error))}" for one in self.servers if one.error is not None]
+        line = self.query_one("#errors", Static)
+        line.update("\n".join(told))
+        line.display = bool(told)
 
     def _fill(self, registry: Registry | None = None) -> None:
         """Show the models of a registry; None: the whole registry."""
