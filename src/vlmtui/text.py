@@ -6,11 +6,19 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from unicodedata import category
 
 _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _INVISIBLE = "\ufeff\u200b\u2060"
 _CONTROLS = "\x7f-\x9f\u2028\u2029\ud800-\udfff"
 _DIGITS_MAX = 9
+_MAY_GROW = re.compile(
+    "[\u0903-\u1cf7\u302e\u302f\ua823-\uabec\U00011000-\U0001612c\U00016f51-\U00016ff1\U0001d165-\U0001d172"
+    "\U0001f3fb-\U0001f3ff]|(?<=\u200d)[\u2600-\u27bf\U0001f000-\U0001faff]"
+)
+"""The ranges with spacing vowel signs, skin tones, and what is joined to an emoji."""
+_GROWTH = {"Mc": 1, "So": 2, "Sk": 2}
+"""Cells by category."""
 _SPACE = {"\n": "↵", "\t": "⇥", "\r": "␍"}
 
 
@@ -41,6 +49,14 @@ def _shown(char: str) -> str:
     if code == 0x7F:
         return "\u2421"
     return f"<U+{code:04X}>"
+
+
+def growth(text: str) -> int:
+    """Return by how many cells a terminal may draw a text wider than its graphemes' widths say: some terminals, such
+    as tmux, draw spacing vowel signs (category Mc) and the parts of joined emoji in cells of their own."""
+    if text.isascii():
+        return 0
+    return sum(_GROWTH.get(category(char), 0) for char in _MAY_GROW.findall(text))
 
 
 def quoted(text: str, *, longest: int = 60) -> str:

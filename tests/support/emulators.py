@@ -92,6 +92,11 @@ class Tmux:
         while len(text) > columns * rows and self._read(_BLOCKED_S):
             pass
 
+    def text(self) -> list[str]:
+        """Return the lines that tmux itself holds, without blanks at their ends."""
+        command = [*self._server, "capture-pane", "-p"]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\n")[: self._size[1]]
+
     def _wait_for_a_title(self) -> None:
         for _ in range(_TRIES):
             name = uuid.uuid4().hex

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+from unicodedata import category
 
 import pytest
+from rich.cells import cell_len
 from rich.segment import Segment
 from textual.app import App, ComposeResult
 from textual.content import Content, Span
@@ -15,6 +17,7 @@ from textual.pilot import Pilot
 from textual.selection import Selection
 from textual.strip import Strip
 
+from vlmtui.text import growth
 from vlmtui.ui.document.blocks import PlainBlock, PromptBlock, TextBlock
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import BLANK, Line, Lines, PictureLine, as_written, places_of, wrapped
@@ -406,3 +409,12 @@ def test_a_row_of_a_picture_looks_like_no_other_line() -> None:
     picture = PictureLine("", drawn=lambda widget, style: Strip([]))
     assert picture.same_as(picture)
     assert not picture.same_as(BLANK) and not BLANK.same_as(picture)
+
+
+def test_rows_leave_room_for_vowel_signs_that_take_a_cell() -> None:
+    """Rich draws these signs in the cell before them, tmux in their own."""
+    text = "हिन्दी भाषा में लिखो " * 9
+    for row in wrapped(Content(text), 40):
+        assert cell_len(row.plain) + sum(category(char) == "Mc" for char in row.plain) <= 40
+    assert growth("e\u0301日本語") == 0
+    assert growth("कि") == 1 and growth("👍🏽") == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -13,11 +13,13 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import ChopsUpdate, LayoutUpdate
+from textual.content import Content
 from textual.geometry import Region
 from textual.strip import Strip
 
 from tests.support.cases import examples
 from tests.support.emulators import Pyte, Tmux, differences
+from vlmtui.ui.document.lines import wrapped
 from vlmtui.ui.terminal.frames import FrameLayer
 
 SIZE = (48, 14)
@@ -208,3 +210,62 @@ def test_a_kitty_image_is_not_scrolled() -> None:
         assert layer.take(LayoutUpdate(list(words[top : top + SIZE[1]]), Region(0, 0, *SIZE)))
         sent = layer.send()
     assert "M" not in sent
+
+
+_SCRIPTS = {
+    "Devanagari": "हिन्दी भाषा में लिखो और पढ़ो",
+    "Bengali": "বাংলা ভাষায় লিখি",
+    "Gujarati": "ગુજરાતી ભાષા",
+    "Tamil": "தமிழ் மொழி கொடு",
+    "Telugu": "తెలుగు భాష",
+    "Kannada": "ಕನ್ನಡ ಭಾಷೆ",
+    "Malayalam": "മലയാളം ഭാഷ",
+    "Sinhala": "සිංහල භාෂාව",
+    "Thai": "ภาษาไทยน้ำ",
+    "Lao": "ພາສາລາວ",
+    "Khmer": "ភាសាខ្មែរ",
+    "Myanmar": "မြန်မာဘာသာ",
+    "Tibetan": "བོད་སྐད་",
+    "Arabic": "العربيّة",
+    "Hebrew": "שָׁלוֹם",
+    "Korean Jamo": "\u1112\u1161\u11ab\u1100\u1173\u11af",
+    "Chinese with variation selectors": "葛\U000e0100飾区 辻\ufe00",
+    "joined emoji": "👨\u200d👩\u200d👧 👩🏽\u200d💻",  # of a fourth one tmux has no room in a cell
+    "flags and keycaps": "🇩🇪🇫🇷 1\ufe0f\u20e3#\ufe0f\u20e3",
+    "skin tones": "👋🏽👍🏿 ok",
+    "combining marks": "e\u0301a\u0308\u0323o\u0328 Z\u0351\u036b",
+    "both forms of a symbol": "❤\ufe0f☀\ufe0f ⌚\ufe0e",
+    "zero width": "a\u200bb\u2060c",
+}
+
+
+def _row(text: str, width: int) -> list[Strip]:
+    left = Strip([Segment(text)]).adjust_cell_length(width)
+    return [left, Strip([Segment("│ pane")]).adjust_cell_length(SIZE[0] - width)]
+
+
+@pytest.mark.process
+def test_tmux_shows_all_of_a_text_in_every_script(tmp_path: Path) -> None:
+    """A row has the room that the layout leaves for a terminal that draws the text wider. In one that draws it
+    narrower, blanks stand behind it."""
+    texts = [piece for text in _SCRIPTS.values() for piece in _fitting(text, PANE - 1)]
+    layer, height = FrameLayer(), SIZE[1]
+    with Tmux(SIZE, tmp_path) as tmux:
+        tmux.feed("\x1b[?7l")
+        for first in range(0, len(texts), height // 2):
+            shown = texts[first : first + height]
+            shown += ["x" * (PANE - 2)] * (height - len(shown))
+            rows: list[Iterable[Strip]] = [_row(text, PANE) for text in shown]
+            layer.take(LayoutUpdate(rows, Region(0, 0, *SIZE)))
+            tmux.feed(layer.send())
+            for text, line in zip(shown, tmux.text(), strict=True):
+                before, bar, pane = line.partition("│")
+                assert ("".join(before.split()), bar, pane) == ("".join(text.split()), "│", " pane")
+        rows = [_row("x", PANE) for _ in range(height)]
+        layer.take(LayoutUpdate(rows, Region(0, 0, *SIZE)))
+        tmux.feed(layer.send())
+        assert [line.split() for line in tmux.text()] == [["x", "│", "pane"]] * height, "something is left over"
+
+
+def _fitting(text: str, width: int) -> list[str]:
+    return [line.plain for line in wrapped(Content(text), width)]

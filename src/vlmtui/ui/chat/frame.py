@@ -22,7 +22,7 @@ from vlmtui.session.conversation import Conversation, QueuedMessage, head_of
 from vlmtui.session.engines import AppEngines, EngineState
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.prompt_report import PromptMedia, prompt_media
-from vlmtui.text import counted, one_line
+from vlmtui.text import counted, growth, one_line
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.keys import with_keys
 from vlmtui.ui.widgets.clicks import clicked, is_click
@@ -115,7 +115,8 @@ class ChatFrame(Vertical):
 
     async def _show_title(self) -> None:
         head = await head_of(self._chat)
-        self._panel.border_title = Content(one_line(head.title))
+        title = one_line(head.title)
+        self._panel.border_title = Content(title + " " * growth(title))
         self._imported.display = head.is_imported
 
     async def on_click(self, event: events.Click) -> None:

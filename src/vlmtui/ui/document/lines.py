@@ -12,6 +12,8 @@ from textual.strip import Strip
 from textual.style import Style
 from textual.widget import Widget
 
+from vlmtui.text import growth
+
 Drawn = Callable[[Widget, Style], Strip]
 """Draws a row of an image as it is now: for a widget, on a background."""
 
@@ -103,13 +105,24 @@ def wrapped(text: Content, width: int) -> Lines:
         if len(plain) <= width and plain.isascii() and "\t" not in plain:
             lines.append(Line.of(written))
             continue
-        for number, piece in enumerate(written.wrap(max(1, width)) or [Content()]):
+        for number, piece in enumerate(written.wrap(room_for(written, max(1, width))) or [Content()]):
             shown = piece.plain.strip(" ")
             start = plain.find(shown, at) if number and shown else at
             joins = None if not number else plain[at:start] if start >= 0 else ""
             lines.append(Line.of(piece, joins))
             at = max(at, start) + len(shown if number else piece.plain.rstrip(" "))
     return lines
+
+
+def room_for(text: Content, width: int) -> int:
+    """Return the width at which to wrap a text so that no row is wider than `width` even in a terminal that draws it
+    wider."""
+    room, more = width, growth(text.plain)
+    if more:
+        room = max(1, width * text.cell_length // (text.cell_length + more))
+        while room > 1 and any(row.cell_length + growth(row.plain) > width for row in text.wrap(room)):
+            room = room * 9 // 10
+    return room
 
 
 def spaces_after(text: str) -> str:

@@ -9,6 +9,9 @@ from itertools import zip_longest
 
 from textual.content import Content
 
+from vlmtui.text import growth
+from vlmtui.ui.document.lines import room_for
+
 ROWS_MAX = 2_000
 """Most rows of a table that is read."""
 COLUMNS_MAX = 60
@@ -124,7 +127,7 @@ def table_lines(rows: Sequence[Sequence[Content]], width: int) -> list[Content]:
     for number, row in enumerate(rows):
         if number:
             lines.append(_rule("├", "┼", "┤", widths))
-        cells = [cell.wrap(column) for cell, column in zip(row, widths, strict=True)]
+        cells = [cell.wrap(room_for(cell, column)) for cell, column in zip(row, widths, strict=True)]
         for pieces in zip_longest(*cells, fillvalue=Content()):
             padded = [
                 piece.pad_right(max(0, column - piece.cell_length)).pad_left(1).pad_right(1)
@@ -135,7 +138,7 @@ def table_lines(rows: Sequence[Sequence[Content]], width: int) -> list[Content]:
 
 
 def _longest(cell: Content) -> int:
-    return max((line.cell_length for line in cell.split("\n")), default=0)
+    return max((line.cell_length + growth(line.plain) for line in cell.split("\n")), default=0)
 
 
 def _columns(lengths: list[list[int]], width: int) -> list[int]:

@@ -18,6 +18,7 @@ from rich.color import ColorSystem
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.strip import Strip
 
+from vlmtui.text import growth
 from vlmtui.ui.terminal.painter import COLOUR, PLACEHOLDER, Painter, picture_runs
 from vlmtui.ui.terminal.pens import PLAIN, Pen, change_of, pen_of, pen_of_style
 
@@ -31,6 +32,8 @@ _ONE_CELL: Final = re.compile(
     "[\x20-\x7e\xa0-\xac\xae-\u02ff\u2010-\u2027\u2030-\u205e\u2190-\u21ff\u2500-\u25fc\u2713\u2717]+"
 )
 """Characters that every terminal draws one cell wide, and that do not combine with others."""
+_LINE: Final = re.compile("[\u2500-\u259f]")
+"""Borders and bars, which stand in their columns whatever is before them."""
 _DOUBTFUL_FROM: Final = 0x10000
 """The first code point (emoji, …) from which on terminals differ in the width of characters."""
 _SEXTANTS: Final = re.compile("[\U0001fb00-\U0001fb3b]")
@@ -179,13 +182,25 @@ class Writer:
             x = end
 
     def _run(self, y: int, x: int, end: int, row: CellRow) -> None:
-        """Write the cells `x` to `end` (exclusive)."""
+        """Write the cells `x` to `end` (exclusive). Text whose width in the terminal is unknown is written without
+        moving the cursor, which could erase a part of it, up to blanks or a line that have room for the difference."""
         chars, pens, width = row.chars, row.pens, len(row.chars)
         blank_from = _blank_from(row)
         self._written.setdefault(y, []).append((x, end))
+        ahead = 0
+        """By how many cells the terminal's cursor may be farther than `x`."""
+        if row.is_risky and any(map(growth, chars[x:end])):
+            self._blanks(y, x, end, pens)
         self._move(x, y)
         while x < end:
             char, pen = chars[x], pens[x]
+            if ahead and (char == " " or _LINE.match(char)):
+                blanks = next((at for at in range(x, end) if chars[at] != " "), end) - x
+                if char != " " or (blanks > ahead and x + blanks < end):
+                    x, ahead = x + min(ahead, blanks), 0
+                    self._parts.append(f"\x1b[{x + 1}G")
+                    self._at = (x, y)
+                    continue
             if x >= blank_from:
                 self._use_pen(pen)
                 self._parts.append("\x1b[K")
@@ -195,7 +210,11 @@ class Writer:
             start, x = x, x + 1
             while x < width and not chars[x]:
                 x += 1
-            if is_doubtful(char):
+            ahead += growth(char)
+            if ahead:
+                self._parts.append(char)
+                self._at = None
+            elif is_doubtful(char):
                 # blanks first: a terminal that draws it narrower would leave the old second cell
                 self._parts.append(f"{' ' * (x - start)}\x1b[{start + 1}G{char}")
                 self._at = None
@@ -205,6 +224,14 @@ class Writer:
             else:
                 self._parts.append(char)
                 self._at = (x, y) if x < width else None
+
+    def _blanks(self, y: int, x: int, end: int, pens: Pens) -> None:
+        """Write blanks in the cells `x` to `end` (exclusive)."""
+        self._move(x, y)
+        for pen in pens[x:end]:
+            self._use_pen(pen)
+            self._parts.append(" ")
+        self._at = None
 
     def _use_pen(self, pen: Pen) -> None:
         if pen is not self._pen:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from textual.widgets import TextArea
 from textual.widgets.text_area import Edit, EditResult, Location, Selection
 
+from vlmtui.text import growth
 from vlmtui.ui.widgets.line_editing import CONTINUES
 
 _LINE_MAX = 1500
@@ -43,6 +44,13 @@ class LongLineArea(UndoArea):
     _text: str | None = None
     """`text`, which Textual reads for each line that it draws; None: not read since the last edit."""
 
+    _grows = False
+    """True if terminals may draw the text wider, so that its rows need more room."""
+
+    @property
+    def wrap_width(self) -> int:
+        return super().wrap_width * 5 // 9 if self._grows else super().wrap_width
+
     @property
     def text(self) -> str:
         if self._text is None:
@@ -65,11 +73,14 @@ class LongLineArea(UndoArea):
         super()._change_from_start(changed)
 
     def load_text(self, text: str) -> None:
-        self._text = None
+        self._text, self._grows = None, growth(text) > 0
         super().load_text(_broken(text))
 
     def edit(self, edit: Edit) -> EditResult:
         self._text = None
+        if not self._grows and growth(edit.text):
+            self._grows = True
+            self.wrapped_document.wrap(self.wrap_width, self.indent_width)
         edit.text = _broken(edit.text)
         if edit.text and edit.top[1] >= _LINE_MAX and "\n" not in edit.text:
             edit.text += f"{CONTINUES}\n"
