@@ -76,8 +76,7 @@ _PIECE = 16_000_000
 _OVERLAP = 16
 _HEAD, _LONG = struct.Struct(">I4s"), struct.Struct(">Q")
 _COMPRESSED = re.compile(rb"cmov....dcom", re.DOTALL)
-
-
+_FRAMES = frozenset({b"mdat", b"moof"})
 _BEGIN = frozenset({b"ftyp", b"moov", b"pnot", *_CONTENT})
 """Kinds of a file's first box."""
 _UNCOMPRESSED = frozenset({FileType.WAV, FileType.AIFF, FileType.CAF})
@@ -132,9 +131,9 @@ def check_boxes(file: BinaryIO, name: str) -> Checked:
         kind, _, stop = last
         if kind == b"moov" and stop > end:
             raise _damaged(name, f"is cut off: {stop - end:,} bytes of its index are missing", EOFError("moov"))
-        # Zeros may stand where the next box should begin; inside a box they may be padding.
-        notes = missing_bytes(stop - end) if kind.strip(b"\0") else zero_tail(zeros_at_end(file))
-        checked = Checked(notes, tuple(crops))
+        # Zeros may stand where the next box should begin; inside a box they may be padding. Cameras append other data.
+        notes = missing_bytes(stop - end) if kind in _FRAMES else ()
+        checked = Checked(notes if kind.strip(b"\0") else zero_tail(zeros_at_end(file)), tuple(crops))
     file.seek(0)
     return checked
 

@@ -563,6 +563,7 @@ VIDEOS = {
         Row("a zero tail, AV1", lambda: with_hole(long_clip(codec="libsvtav1"), 0.7, 1), None, LOST),
         Row("a zero tail, MPEG-4", lambda: with_hole(long_clip(codec="mpeg4"), 0.7, 1), None, LOST),
         Row("a few bytes cut off", lambda: long_clip()[:-3000], None, "damaged: cut off, 3,000 bytes are missing"),
+        Row("data after the end", lambda: clip() + b"a camera's trailer" * 99, UPRIGHT),
         Row("cut off", lambda: long_clip()[:-90000], REFUSED, "is cut off: its header says"),
         Row("cut in the index", lambda: clip()[:-300], REFUSED, "is cut off: 300 bytes of its index are missing"),
         Row("zeros in the index", lambda: with_hole(clip(), 0.5, 1), REFUSED, "is cut off"),
