@@ -24,8 +24,10 @@ CPU_S = 30
 
 _END_BYTES = 4096
 """Where a document's end mark is looked for."""
-_OBJECTS_MAX = 5000
-"""How many annotations, texts and images of a page are looked at."""
+_OBJECTS_MAX = 20_000
+"""How many annotations and objects of a page are looked at."""
+_INVISIBLE = 3
+"""The mode of text that a scanner's software lays below the picture of a page."""
 _NAME_BYTES = 128
 _FONTS_NAMED = 3
 _USUAL_FONTS = ("Helvetica", "Times", "Courier", "Symbol", "ZapfDingbats", "Arial")
@@ -102,11 +104,11 @@ def _told(document: Any, page: Any) -> tuple[list[str], list[str]]:
         notes.append("an XFA form, of which only the plain PDF part is drawn")
     notes += _annotation_notes(page)
     fonts, images = set(), 0
-    for part in islice(page.get_objects(filter=(raw.FPDF_PAGEOBJ_TEXT, raw.FPDF_PAGEOBJ_IMAGE)), _OBJECTS_MAX):
+    for part in islice(page.get_objects(), _OBJECTS_MAX):
         if part.type == raw.FPDF_PAGEOBJ_IMAGE:
             facts = raw.FPDF_IMAGEOBJ_METADATA()
             images += bool(raw.FPDFImageObj_GetImageMetadata(part, page, facts)) and not facts.bits_per_pixel
-        else:
+        elif part.type == raw.FPDF_PAGEOBJ_TEXT and raw.FPDFTextObj_GetTextRenderMode(part) != _INVISIBLE:
             font = raw.FPDFTextObj_GetFont(part)
             name = ctypes.create_string_buffer(_NAME_BYTES)
             if font and not raw.FPDFFont_GetIsEmbedded(font) and raw.FPDFFont_GetBaseFontName(font, name, len(name)):

@@ -35,7 +35,7 @@ RATE = 16_000
 CHANNELS_MAX, RATE_MAX = 64, 768_000
 _BAD_PACKETS_MAX = 1000
 _LABELS = {"ogg": "Ogg"}
-_PROMISING = frozenset({"wav", "w64", "flac", "aiff", "caf", "mov", "matroska", "asf", "ogg"})
+_PROMISING = frozenset({"wav", "w64", "flac", "aiff", "caf", "mov", "matroska", "ogg"})
 """Containers whose headers state the length."""
 _MP3_HEAD_BYTES = 65_536
 _WHOLE = 0.99

@@ -423,7 +423,8 @@ class ContainerVideo:
 
     def _damage(self) -> tuple[str, ...]:
         promised = self._declared_s()
-        is_short = promised is not None and self._end_s < promised - _SHORT_S
+        is_stated = self._container.format.name.startswith(("mov", "matroska"))  # of others, libav guesses it
+        is_short = is_stated and promised is not None and self._end_s < promised - _SHORT_S
         early = (ends_early(promised, self._end_s),) if is_short and promised is not None else ()
         return (*self._checked.notes, *early)
 
@@ -503,7 +504,12 @@ class ContainerVideo:
         return _Tail(last, end, pictures)
 
     def _declared_s(self) -> float | None:
-        return self._container.duration / 1_000_000 if self._container.duration else None
+        """Return when the file ends by its header, in seconds from the first frame that can be decoded."""
+        if not self._container.duration:
+            return None
+        start = self._container.start_time
+        first = self._first_pts * self._time_base
+        return self._container.duration / av.time_base + (start / av.time_base - first if start is not None else 0.0)
 
     def _is_short(self, end: float) -> bool:
         promised = self._declared_s()

@@ -344,11 +344,12 @@ class _Patched:
 
 
 async def test_a_line_may_have_more_fields(bench: Bench) -> None:
-    Image.new("RGB", (32, 32), "red").save(bench.folder / "a.png")
-    bench.write({"id": "a", "images": ["a.png"], "prompt": "what?", "expect": {"regex": "^said"}})
+    Image.new("RGB", (32, 32), "red").save(bench.folder / "a.tif", tiffinfo={254: 1})
+    bench.write({"id": "a", "images": ["a.tif"], "prompt": "what?", "expect": {"regex": "^said"}})
     tally = await bench.run(includes_prompt=True)
     (line,) = bench.lines()
     assert line["prompt"] == "what?"
+    assert line["warnings"] == ["a.tif: not as in a viewer: a reduced copy of another picture."]
     assert isinstance(line["media"], list) and len(line["media"]) == 1
     assert line["correct"] is True
     assert tally.answered == 1

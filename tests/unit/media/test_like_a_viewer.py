@@ -360,6 +360,7 @@ LAYER = "/OCProperties << /OCGs [8 0 R] /D << /{} [8 0 R] >> >>"
 LEFT = "1 0 0 rg 0 0 100 100 re f"
 PAINT = "100 0 0 100 0 0 cm /I Do"
 PIXELS = "/Type /XObject /Subtype /Image /Width 10 /Height 10 /BitsPerComponent 8 /ColorSpace /DeviceRGB"
+UNKNOWN_FONT = b"<< /Type /Font /Subtype /TrueType /BaseFont /Unknown >>"
 SUBSTITUTED = "text in fonts that the document lacks is drawn with others or missing: Unknown"
 
 
@@ -422,10 +423,15 @@ PAGES = [
         "font that is missing",
         lambda: document(
             "BT /F1 24 Tf 10 40 Td (Hello) Tj ET",
-            font=b"<< /Type /Font /Subtype /TrueType /BaseFont /Unknown >>",
+            font=UNKNOWN_FONT,
         ),
         0.01,
         SUBSTITUTED,
+    ),
+    Page(
+        "invisible text below a scan",
+        lambda: document(f"BT 3 Tr /F1 24 Tf 10 40 Td (Hello) Tj ET {LEFT}", font=UNKNOWN_FONT),
+        0.49,
     ),
     Page("end missing", lambda: document(LEFT)[:-9], 0.49, "damaged: the end of the document is missing"),
 ]
@@ -601,6 +607,7 @@ VIDEOS = {
         Row("alpha", lambda: clip("mov", "qtrle", frames=[HALF] * 3, pixels="argb"), OVER_WHITE, "transparency over")
     ],
     "ts": [
+        Row("recorded from the middle", lambda: (data := long_clip("ts"))[len(data) // 564 * 188 :], None),
         Row("a hole", lambda: with_hole(long_clip("ts"), 0.4, 0.6), None, LOST),
         Row(
             "a zero tail", lambda: with_hole(long_clip("ts"), 0.7, 1), None, "damaged: the last [0-9,]+ bytes are zeros"

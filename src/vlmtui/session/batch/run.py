@@ -22,6 +22,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.inspection.raw_prompt_check import check_raw
+from vlmtui.media.notes import warning_of
 from vlmtui.registry.prompts import check_attachments
 from vlmtui.registry.schema import Family
 from vlmtui.session.answer_json import answer_json, tokens_json
@@ -137,6 +138,8 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
             value["question"] = item.question
             value["mode"] = "raw" if item.raw is not None else self.mode
             value["media"] = [one.sha256 for one in result.attachments]
+            if warnings := [warning for one in result.attachments if (warning := warning_of(one))]:
+                value["warnings"] = warnings
         if answer is not None:
             value |= answer_json(self.model, answer, 0.0) | tokens_json(answer)
             del value["prompt_token_ids"], value["answer_token_ids"]
