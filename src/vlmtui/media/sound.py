@@ -16,7 +16,7 @@ from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.content_store import store_copy
 from vlmtui.media.describe import human_duration
-from vlmtui.media.notes import damage, ends_early, lost
+from vlmtui.media.notes import damage, differs, ends_early, lost
 from vlmtui.media.sniff import HEAD_BYTES, sniff
 from vlmtui.media.video import AV_ERRORS, open_container, pictures_in, require_end
 from vlmtui.reading import file_name, opened, shown_name, source_text
@@ -44,6 +44,8 @@ _SHORT_S = 0.05
 _FLOATS = frozenset({"flt", "fltp", "dbl", "dblp"})
 _LOUD = 2.0
 """Above this peak, full scale is not 1; decoders overshoot by less."""
+_CANCELLED = 0.01
+"""Channels that have nothing in common leave one part in as many as they are."""
 _GAINS = ("replaygain_track_gain", "r128_track_gain")
 
 Samples = npt.NDArray[np.float32]
@@ -72,6 +74,10 @@ class _Heard:
         self.samples = 0
         self.not_finite = 0
         self.peak = 0.0
+        self.apart = 0.0
+        """Sum of the squares of the channels' samples, a mean over the channels."""
+        self.mixed = 0.0
+        """Sum of the squares of the channels' mean."""
         self.lost_s: list[float] = []
         self._notes = notes
 
@@ -83,6 +89,8 @@ class _Heard:
         notes += lost(self.lost_s, "packet", are_all=True)
         if self.not_finite:
             notes += (damage(f"{counted(self.not_finite, 'sample')} not a finite number, taken as silence"),)
+        if self.mixed < _CANCELLED * self.apart:
+            notes += (differs("its channels cancel each other when they are mixed into one"),)
         if self.peak > _LOUD:
             notes += (f"samples up to {self.peak:,.3g} clipped to 1, as a player does",)
         return notes
@@ -230,17 +238,20 @@ def _decoded(container: Any, stream: Any, rate: int, name: str, heard: _Heard) -
 
 def _finite(frame: av.AudioFrame, heard: _Heard) -> av.AudioFrame:
     """Return the frame with silence for samples that are not finite numbers, which a resampler would spread."""
-    if frame.format.name not in _FLOATS:
-        return frame
-    samples = frame.to_ndarray()
-    good = np.isfinite(samples)
-    if not good.all():
-        heard.not_finite += int(samples.size - np.count_nonzero(good))
-        samples = np.where(good, samples, np.zeros((), samples.dtype))
-        made = av.AudioFrame.from_ndarray(samples, format=frame.format.name, layout=frame.layout.name)
-        made.rate, made.pts, made.time_base = frame.rate, frame.pts, frame.time_base
-        frame = made
-    heard.peak = max(heard.peak, float(np.abs(samples).max(initial=0.0)))
+    samples, channels = frame.to_ndarray(), frame.layout.nb_channels
+    if frame.format.name in _FLOATS:
+        good = np.isfinite(samples)
+        if not good.all():
+            heard.not_finite += int(samples.size - np.count_nonzero(good))
+            samples = np.where(good, samples, np.zeros((), samples.dtype))
+            made = av.AudioFrame.from_ndarray(samples, format=frame.format.name, layout=frame.layout.name)
+            made.rate, made.pts, made.time_base = frame.rate, frame.pts, frame.time_base
+            frame = made
+        heard.peak = max(heard.peak, float(np.abs(samples).max(initial=0.0)))
+    if channels > 1 and samples.dtype != np.uint8:
+        each = samples.reshape(-1, channels).T if not frame.format.is_planar else samples
+        heard.apart += float(np.square(each, dtype=np.float64).mean(axis=0).sum())
+        heard.mixed += float(np.square(each.mean(axis=0, dtype=np.float64)).sum())
     return frame
 
 

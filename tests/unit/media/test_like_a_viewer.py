@@ -630,9 +630,11 @@ TONE = (0.5 * np.sin(np.arange(48_000) / 9)).astype(np.float32)
 
 
 def wav(samples: npt.NDArray[Any], *, kind: int = 3, size: int | None = None) -> bytes:
-    bits = samples.dtype.itemsize * 8
+    """`samples`: `(N,)`, or `(N, channels)`."""
+    bits, channels = samples.dtype.itemsize * 8, samples.shape[1] if samples.ndim > 1 else 1
     size = samples.nbytes if size is None else size
-    form = struct.pack("<IHHIIHH", 16, kind, 1, 16_000, 16_000 * bits // 8, bits // 8, bits)
+    step = channels * bits // 8
+    form = struct.pack("<IHHIIHH", 16, kind, channels, 16_000, 16_000 * step, step, bits)
     start = b"RIFF" + struct.pack("<I", min(36 + size, 2**32 - 1)) + b"WAVEfmt " + form
     return start + b"data" + struct.pack("<I", size) + samples.tobytes()
 
@@ -665,6 +667,14 @@ def cut(data: bytes, share: float) -> bytes:
     return data[: int(len(data) * share)]
 
 
+@pytest.mark.parametrize("samples", [TONE, (TONE * 9999).astype(np.int16)], ids=["floats", "integers"])
+def test_channels_that_cancel_each_other_are_told(samples: npt.NDArray[Any], tmp_path: Path) -> None:
+    kind = 3 if samples.dtype == np.float32 else 1
+    (tmp_path / "a.wav").write_bytes(wav(np.stack([samples, -samples], 1), kind=kind))
+    (note,) = stage(tmp_path / "a.wav", tmp_path / "store").notes
+    assert note == "not as in a viewer: its channels cancel each other when they are mixed into one"
+
+
 def test_of_two_sounds_the_one_is_heard_that_players_choose(tmp_path: Path) -> None:
     silence = wav(np.zeros(48_000, np.int16), kind=1)
     (tmp_path / "two.mka").write_bytes(muxed((silence, False), (wav(TONE), True)))
@@ -679,6 +689,8 @@ SOUNDS = {
         Row("not a number", lambda: wav(tone(np.nan, np.nan)), None, "damaged: 2 samples not a finite number"),
         Row("infinite", lambda: wav(tone(np.inf, -np.inf)), None, "damaged: 2 samples not a finite number"),
         Row("full scale is not 1", lambda: wav(TONE * 32768), None, "clipped to 1, as a player does"),
+        Row("two channels", lambda: wav(np.stack([TONE, TONE * 0], 1)), None),
+        Row("channels that cancel in part", lambda: wav(np.stack([TONE, TONE * -0.5], 1)), None),
         Row("cut off", lambda: wav(TONE)[:-1000], None, "damaged: cut off, 1,000 bytes are missing"),
         Row("written to a pipe", lambda: wav(TONE, size=2**32 - 1), None),
         Row("silence at the end", lambda: wav(np.concatenate([TONE, np.zeros(9999, np.float32)])), None),
