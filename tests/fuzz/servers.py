@@ -11,7 +11,7 @@ from typing import get_args
 import msgspec
 
 from tests.fuzz.campaign import Reader
-from tests.support.fault_server import FaultServer, fault_server, send, whole_answer
+from tests.support.fault_server import FaultServer, event, fault_server, send, whole_answer
 from vlmtui.domain.conversation import ChatPrompt, user_turn
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import GenerateRequest
@@ -31,6 +31,16 @@ _MARKS = (
     "<loc0100><loc0200><loc0300><loc0400> cat ; cat<loc_10><loc_20><loc_30><loc_40>",
     '<points x1="10.5" y1="20.5" x2="30" y2="40" alt="cat">cats</points><point x="1" y="2">dot</point>',
     "The cat is at [[100, 200, 300, 400]].",
+)
+_DELTAS: tuple[dict[str, object], ...] = (
+    {"reasoning": "\ud83d", "reasoning_content": "a"},
+    {
+        "content": [
+            {"type": "thinking", "thinking": [{"type": "text", "text": "b"}]},
+            {"type": "text", "text": "\ude00"},
+        ]
+    },
+    {"refusal": "no", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}], "function_call": {"name": "g"}},
 )
 _METRICS = """\
 # HELP vllm:num_requests_running Number of requests.
@@ -65,6 +75,8 @@ def _server_answers(_: Path) -> Sequence[bytes]:
         _CHAT + b"\n" + b"".join(whole_answer()),
         b'/v1/models\n{"error": {"message": "no such thing \\ud83d\\ude00", "code": 404}}',
         _CHAT + b'\ndata: {"error": {"message": "boom", "code": 500}}\n\ndata: [DONE]\n\n',
+        _CHAT + b'\nevent: error\ndata: {"code": "429", "details": [{"loc": ["a", 1], "msg": {"raw": 1}}]}\n\n',
+        _CHAT + b"\n" + b"".join(event(choices=[{"index": 0, "delta": delta}]) for delta in _DELTAS),
     ]
 
 
@@ -78,7 +90,8 @@ async def _ask(data: bytes) -> None:
 
     async with fault_server() as server:
         server.replies[path.decode("latin-1")] = [reply] * 50
-        spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args={"url": server.url, "wait_s": 0})
+        given: dict[str, object] = {"url": server.url, "wait_s": 0, "back_off_s": []}
+        spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given)
         try:
             engine = await connect_to_server(spec, lambda step: None)
             msgspec.json.encode(engine.info)

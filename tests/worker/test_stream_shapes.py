@@ -138,6 +138,10 @@ READ = {
     "usage, then empty usage": Shape(sse(*PLAIN[:-1], chunk(usage={}), chunk(usage=None), END)),
     "log-probabilities without ids": Shape(sse(*HELLO, {**chunk(), "choices": [
         {"index": 0, "delta": {}, "logprobs": {"content": [{"token": "a", "logprob": -0.1}]}}]}, STOP)),
+    "a log-probability of 400 digits": Shape(sse(*HELLO, {**chunk(), "choices": [
+        {"index": 0, "delta": {}, "logprobs": {"content": [{"token_id": 1, "logprob": 10**400}]}}]}, STOP)),
+    "parts within parts": Shape(sse(*HELLO, STOP) + b'data: {"choices": [{"delta": {"content": '
+                                + b"[" * 900 + b'"x"' + b"]" * 900 + b"}}]}\n\n"),
     "finish reason is empty": Shape(sse(*(chunk({"content": one}, "") for one in WORDS), STOP,
                                         chunk({}, "", usage=USAGE), END)),
     "finish reason with the text": Shape(sse(chunk({"content": "Hello world"}, "stop"), END)),

@@ -15,6 +15,8 @@ from vlmtui.text import is_number, one_line
 _TOKEN = "token_id:"
 _COUNT_MAX = 10**9
 _SHOWN_MAX = 400
+_DEPTH_MAX = 6
+"""The most parts of a message within each other."""
 _REASONING = ("reasoning", "reasoning_content", "thinking", "reasoning_details")
 """The fields with reasoning. Servers that send several of them repeat the same text, so the first counts: vLLM sends
 `reasoning`, with `reasoning_content` for older clients; OpenRouter `reasoning` and `reasoning_details`."""
@@ -167,15 +169,17 @@ def valid_text(text: str) -> str:
     return joined.encode(errors="replace").decode()
 
 
-def _text(found: object) -> str:
+def _text(found: object, depth: int = 0) -> str:
     """Return the text of a field: a string, a part of a message with its text, or a list of these."""
     match found:
         case str():
             return found
+        case _ if depth > _DEPTH_MAX:
+            return ""
         case {"text": inner} | {"thinking": inner} | {"summary": inner} | {"content": inner} | {"refusal": inner}:
-            return _text(inner)
+            return _text(inner, depth + 1)
         case [*parts]:
-            return "".join(map(_text, parts))
+            return "".join(_text(part, depth + 1) for part in parts)
         case _:
             return ""
 
@@ -249,6 +253,8 @@ def _logprobs(found: object) -> Iterator[TokenLogprob]:
 
 def _candidate(found: object) -> Candidate | None:
     match found:
+        case {"logprob": int(value)} if abs(value) >= _COUNT_MAX:
+            return None
         case {"token_id": int(token_id), "logprob": float(value) | int(value)}:
             return Candidate(token_id=token_id, logprob=float(value))
         case {"token": str(token), "logprob": float(value) | int(value)} if token.startswith(_TOKEN):

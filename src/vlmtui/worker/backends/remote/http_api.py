@@ -297,7 +297,10 @@ _WORDS = ("error", "errors", "message", "detail", "details", "msg", "reason", "d
 
 def text_of(error: object) -> str:
     """Return the text of a server's error, of any shape; without any text, its JSON."""
-    return valid_text(_words_of(error, 0) or json.dumps(error))[:_TEXT_MAX]
+    words = _words_of(error, 0)
+    with suppress(RecursionError):
+        words = words or json.dumps(error)
+    return valid_text(words)[:_TEXT_MAX]
 
 
 def _words_of(error: object, depth: int) -> str:
