@@ -13,7 +13,7 @@ from textual.widgets import TextArea
 
 from tests.ui.conftest import StartChat
 from vlmtui.ui.widgets import long_lines
-from vlmtui.ui.widgets.line_editing import EDITS, KILLED
+from vlmtui.ui.widgets.line_editing import CONTINUES, EDITS, KILLED
 from vlmtui.ui.widgets.long_lines import LongLineArea, UndoArea
 
 _BYTES = 1_000_000
@@ -116,6 +116,9 @@ async def test_the_cursor_passes_every_character_of_a_broken_line() -> None:
         assert area.index_of(area.cursor_location) == len(text)
         area.select_all()
         assert area.selected_text == text
+        await pilot.pause()
+        shown = "".join(strip.text for strip in app.screen._compositor.render_strips())
+        assert "abc" in shown and CONTINUES not in shown
 
 
 @pytest.mark.parametrize("kind", [LongLineArea, UndoArea])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from rich.text import Text
 from textual.widgets import TextArea
 from textual.widgets.text_area import Edit, EditResult, Location, Selection
 
@@ -71,6 +72,11 @@ class LongLineArea(UndoArea):
             change()
 
         super()._change_from_start(changed)
+
+    def get_line(self, line_index: int) -> Text:
+        line = super().get_line(line_index)
+        line.plain = line.plain.replace(CONTINUES, " ")
+        return line
 
     def load_text(self, text: str) -> None:
         self._text, self._grows = None, growth(text) > 0
