@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
@@ -9,7 +10,7 @@ from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
 from vlmtui.text import visible
-from vlmtui.ui.document.markdown_lines import MarkdownLines, markdown_lines, top_blocks
+from vlmtui.ui.document.markdown_lines import MarkdownLines, markdown_lines, markdown_parser, top_blocks
 
 
 def plain(source: str, width: int = 40) -> list[str]:
@@ -57,6 +58,14 @@ def test_bare_json_is_code_and_a_long_line_of_it_is_broken() -> None:
         "  [", "    {", '      "bbox_2d": [1, 2, 3.50, 4],', '      "label": "cat"', "    }", "  ]",
     ]  # fmt: skip
     assert plain('{"a": 1,\n    "b": [', 30)[1:-1] == ['  {"a": 1,', '      "b": [']  # still being written
+
+
+def test_opening_brackets_alone_are_searched_once() -> None:
+    """A text of 80,000 took a minute to parse."""
+    begun = time.process_time()
+    assert len(top_blocks(markdown_parser(), r"\(a" * 80_000)) == 1
+    assert time.process_time() - begun < 10
+    assert plain(r"a \(x\) \(y", 80) == [r"a \(x\) \(y"]
 
 
 @pytest.mark.parametrize("source", ["[1] A reference", "[Image]", "{brace} yourself", "[x](y) z"])

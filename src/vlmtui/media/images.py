@@ -145,6 +145,10 @@ reading 200 million pixels as PNG takes half a minute, and no model's processor 
 BYTES_MAX = 256_000_000
 """Maximum size of an image file, in bytes."""
 
+_EXIF = b"Exif\0\0"
+_EXIF_MAX = 100
+"""Most Exif segments of a JPEG: Pillow joins them one by one, which takes minutes for 100,000."""
+
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "AVIF", "HEIF", "JPEG2000", "ICO", "PPM")
 """Pillow's decoders that may open untrusted files. Excludes PostScript and others that run programs."""
 
@@ -247,6 +251,10 @@ def open_image(data: bytes, path: Path) -> Image.Image:
         pillow_heif.register_heif_opener()
     if found is FileType.TIFF:
         _silence_libtiff()
+    if found is FileType.JPEG and data.count(_EXIF) > _EXIF_MAX:
+        raise bad_input(
+            f"{shown_name(path)} has more than {_EXIF_MAX} Exif segments.", hint="Save it again as JPEG or PNG."
+        )
     try:
         image = Image.open(io.BytesIO(data), formats=[name for name in FORMATS if name in _known_formats()])
     except Image.DecompressionBombError as error:

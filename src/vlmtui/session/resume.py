@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,200}")
 _SHOWN_MAX = 300
 _CHOOSE = "Choose a model in the list; the conversation goes on with it."
+_CHECKED_WITHIN_S = 2.0
+"""For how many seconds structured answers are checked again; a schema may be made to cost."""
 WINDOW = 40
 """Turns to read in full detail."""
 
@@ -210,9 +213,10 @@ def load_conversation(store: Store, *, conversation: ConversationId) -> LoadedCo
         newest = [above.pop(), *newest]
     older = list(exchanges_of(above))
     shown = list(exchanges_of(newest, older[-1] if older else None))
+    until = time.monotonic() + _CHECKED_WITHIN_S
     for exchange in shown:
         answer, record = exchange.answer, exchange.record
-        if record is not None and isinstance(answer.outcome, Finished):
+        if record is not None and isinstance(answer.outcome, Finished) and time.monotonic() < until:
             answer.structure = check_structure(record.sampling, answer.parts(answer.text).answer)
     return LoadedConversation(
         model=found.model,

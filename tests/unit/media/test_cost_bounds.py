@@ -90,6 +90,19 @@ def test_pages_are_counted_to_a_limit(tmp_path: Path) -> None:
     assert preview_file(list_folder(tmp_path)[-1]).image is not None
 
 
+def test_exif_segments_are_counted_before_pillow_joins_them(tmp_path: Path) -> None:
+    """8 MB of them took 25 seconds."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (2, 2)).save(buffer, "JPEG")
+    picture, segment = buffer.getvalue(), b"\xff\xe1\x00\x28Exif\0\0" + bytes(32)
+    path = tmp_path / "a.jpg"
+    path.write_bytes(picture[:2] + segment * 100 + picture[2:])
+    assert stage(path, tmp_path / "store").width == 2
+    path.write_bytes(picture[:2] + segment * 101 + picture[2:])
+    with pytest.raises(VlmtuiError, match=r"a.jpg has more than 100 Exif segments"):
+        stage(path, tmp_path / "store")
+
+
 def test_every_page_has_a_size_of_its_own(tmp_path: Path) -> None:
     path = tiff(tmp_path / "a.tiff", [(1, 1), (60_000, 60_000)])
     assert stage(path, tmp_path / "store").width == 1

@@ -8,8 +8,8 @@ import re
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
+from markdown_it.rules_inline import StateInline
 from mdit_py_plugins.dollarmath import dollarmath_plugin
-from mdit_py_plugins.texmath import texmath_plugin
 
 # Node types of these blocks.
 HTML_TABLE, OTSL_TABLE, JSON, MATH = "html_table", "otsl_table", "json_value", "math_block"
@@ -28,7 +28,7 @@ _TRIES_MAX = 20
 def use_block_rules(parser: MarkdownIt) -> None:
     """Add these rules to a parser, and rules for LaTeX inside a line (`$…$`, `\\(…\\)`)."""
     dollarmath_plugin(parser, allow_labels=False, allow_space=False, allow_digits=False, double_inline=True)
-    texmath_plugin(parser, delimiters="brackets")
+    parser.inline.ruler.before("escape", "math_inline_brackets", _parse_inline_math)
     parser.disable([rule for rule in parser.get_active_rules()["block"] if rule.startswith("math_block")])
     interrupts = {"alt": ["paragraph", "reference", "blockquote", "list"]}
     parser.block.ruler.before("table", "structure", _parse_block, interrupts)  # type: ignore[arg-type]
@@ -50,6 +50,22 @@ def _parse_block(state: StateBlock, first: int, last: int, silent: bool) -> bool
         token.content = state.getLines(first, end, 0, False)
         token.map = [first, end]
         state.line = end
+    return True
+
+
+def _parse_inline_math(state: StateInline, silent: bool) -> bool:
+    """Parse `\\(…\\)` as a rule of markdown-it. Plugins search with a regular expression, which takes
+    minutes for a text of 100,000 opening brackets."""
+    if not state.src.startswith(r"\(", state.pos) or state.env.get("unclosed_math") is state.src:
+        return False
+    end = state.src.find(r"\)", state.pos + 3)
+    if end < 0:
+        state.env["unclosed_math"] = state.src
+        return False
+    if not silent:
+        token = state.push("math_inline", "math", 0)
+        token.content, token.markup = state.src[state.pos + 2 : end], r"\("
+    state.pos = end + 2
     return True
 
 
