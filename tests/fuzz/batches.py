@@ -13,10 +13,12 @@ from tests.unit.inspection.test_recorded import RECORDED
 from tests.unit.store.made import attachment, opened
 from vlmtui.cli.doctor import crashes_in
 from vlmtui.domain.conversation import user_turn
+from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.recorded import encode_recorded, read_recorded, recorded_side
 from vlmtui.inspection.stages import compare_sides
+from vlmtui.reading import decode_json
 from vlmtui.session.adapters import find_adapter, list_adapters
-from vlmtui.session.batch.items import BatchReader
+from vlmtui.session.batch.items import BatchReader, Expectation
 from vlmtui.session.batch.results import OutputFile, ResultFilter, ResultTable, read_results, score_of
 from vlmtui.store.backup import restore_archive, write_archive
 
@@ -26,9 +28,15 @@ _OPENAI = (
     b' "What?"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]}]}}\n'
 )
 _SHORT = (
-    b'{"id": 7, "prompt": "What is it?", "images": ["cat.png"], "expected": "a cat", "sampling": {"temperature": 0}}\n'
-    b'{"prompt": "<image>Raw", "images": "cat.png", "mode": "raw"}\n{"messages": [{"role": "user", "content": "Hi"}]}\n'
+    b'{"id": 7, "prompt": "What is it?", "images": ["cat.png"], "expect": "a cat", "sampling": {"temperature": 0}}\n'
+    b'{"id": 8, "raw": "<image>Raw", "images": "cat.png"}\n{"id": 9, "messages": [{"role": "user", "content": "Hi"}]}\n'
 )
+_EXPECTED = (
+    b'{"regex": "^(a|ab)+c{2,5}[^x]$"}',
+    b'{"json_schema": {"$defs": {"a": {"$anchor": "b", "items": {"$ref": "#/$defs/a"}, "not": {"type": "string"},'
+    b' "patternProperties": {"^x": true}}}, "allOf": [{"$ref": "#b"}], "properties": {"c": {"$dynamicRef": "#b"}}}}',
+)
+_ANSWERS = ("ababcc", '{"c": [1, [1.5e9]], "x": null}', "```json\n[[[]]]\n```")
 _RESULTS = b"".join(
     b'{"id":"%d","line":%d,"key":"k%d","answer":"a cat","error":%s,"correct":true,"timings":{"total_s":1.5}}\n'
     % (number, number, number, b"null" if number % 2 else b'{"kind":"bad_input","message":"no"}')
@@ -46,6 +54,7 @@ ValueError: no
 def batch_readers() -> list[Reader]:
     return [
         Reader("batch jsonl", _fixed(_OPENAI, _SHORT), _read_items),
+        Reader("expected answers", _fixed(*_EXPECTED), _read_expected),
         Reader("batch results", _fixed(_RESULTS), _read_results),
         Reader("recorded file", _fixed(encode_recorded(RECORDED)), _read_recorded),
         Reader("backup", _backups, _read_backup),
@@ -64,6 +73,20 @@ def _read_items(folder: Path, data: bytes) -> None:
     for item in reader:
         assert item.line >= 1
     assert reader.read <= len(data)
+
+
+def _read_expected(_: Path, data: bytes) -> None:
+    """What passes before an answer is there can be checked against any answer, or takes too long."""
+    try:
+        expected = decode_json(data, Expectation)
+    except ValueError:
+        return
+    expected.require_valid()
+    for answer in _ANSWERS:
+        try:
+            expected.holds(answer)
+        except VlmtuiError as error:
+            assert "took more than" in error.detail or "can't be used" in error.detail, error.detail
 
 
 def _read_results(folder: Path, data: bytes) -> None:

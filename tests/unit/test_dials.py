@@ -18,6 +18,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
+from vlmtui.session import resume
 from vlmtui.session.answer_line import answer_marks
 from vlmtui.session.dials import (
     described_extra,
@@ -247,12 +248,17 @@ def test_wrong_parameters_in_the_file_are_named(tmp_path: Path, line: str, words
     assert words in caught.value.message and "config.toml" in caught.value.message
 
 
-def test_an_opened_conversation_checks_its_answers_schema_again(tmp_path: Path) -> None:
+def test_an_opened_conversation_checks_its_answers_schema_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sampling = with_parameters(Sampling(), None, [f"json={json.dumps(SCHEMA)}"])
     store = opened(tmp_path)
     asked = store.add_turn(conversation := store.new_conversation(title="t"), None, user_turn("?"))
     answer = store.begin_answer(asked, GenerationRecord(model="m", sampling=sampling))
     store.write_answer(answer, '{"n": "x"}', COMPLETE)
     (exchange,) = load_conversation(store, conversation=conversation).branch.all
+    monkeypatch.setattr(resume, "_CHECKED_WITHIN_S", 0)  # all answers together
+    (unchecked,) = load_conversation(store, conversation=conversation).branch.all
+    assert unchecked.answer.structure is None
     store.close()
     assert exchange.answer.structure is not None and exchange.answer.structure.fits is False
