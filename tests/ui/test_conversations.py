@@ -441,7 +441,7 @@ async def test_keys_typed_after_escape_do_nothing(listing: ShowList, keys: str) 
         await shown.pilot.pause(0.2)
         assert not any(isinstance(sent, ConversationsScreen.ConversationChosen) for sent in shown.posted)
         assert await shown.store.run(lambda store: store.conversations()) == before
-        assert not isinstance(shown.app.screen, ChatScreen | ConversationsScreen) and len(shown.app.screen_stack) == 2
+        assert not isinstance(shown.app.screen, ChatScreen | ConversationsScreen) and len(shown.app.screen_stack) <= 2
 
 
 async def test_a_new_chat_is_begun_once(chatting: StartChat) -> None:
