@@ -22,9 +22,9 @@ _MISTRAL = "Mistral's format has no Jinja template, and Transformers does not lo
 EXCEPTIONS: dict[str, dict[str, str]] = {
     "aria": {"stop_missing": _TINY},
     "ernie45_vl": {"stop_missing": _TINY, "record_differs": _EXAMPLE},
-    "gemma4": {"stop_missing": _TINY, "white_space": _EXAMPLE},
-    "gemma4_e": {"stop_missing": _TINY, "white_space": _EXAMPLE},
-    "gemma4_unified": {"stop_missing": _TINY, "white_space": _EXAMPLE},
+    "gemma4": {"stop_missing": _TINY},
+    "gemma4_e": {"stop_missing": _TINY},
+    "gemma4_unified": {"stop_missing": _TINY},
     "kimi_k25": {"stop_missing": _TINY, "record_differs": _EXAMPLE},
     "kimi_vl": {"stop_missing": _TINY, "record_differs": _EXAMPLE},
     "minimax_m3": {"stop_missing": _TINY},

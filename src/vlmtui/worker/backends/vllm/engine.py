@@ -50,12 +50,14 @@ from vlmtui.worker.backends.vllm.engine_args import (
 )
 from vlmtui.worker.backends.vllm.models import config_change
 from vlmtui.worker.backends.vllm.requests import (
+    aborted,
     as_chunks,
     check_placeholders,
     sampling_parameters,
     scored_delta,
     scoring_parameters,
     seen_media,
+    structure_of,
     used_sampling,
     with_answer,
 )
@@ -287,6 +289,8 @@ class VllmEngine:
         self._tokenizer = llm.get_tokenizer()
         self._defaults: dict[str, Any] = llm.model_config.get_diff_sampling_param()
         self._number = 0
+        self._structured = ""
+        """The kind of structure of the first structured answer."""
         self._vocabulary = VocabularyReader(self._tokenizer)
         self._media_spans = MediaSpans(patch_size_of(llm.model_config.hf_config))
         self._audio_rate = audio_rate_of(getattr(self._renderer, "mm_processor", None))
@@ -390,9 +394,10 @@ class VllmEngine:
                 yield buffer.flush()
                 sent_at = now
         reason = output.finish_reason if output is not None else None
+        first = self._structured
+        self._structured = first or structure_of(request.sampling)
         if reason not in ("stop", "length"):
-            message = "The engine aborted the answer."
-            raise VlmtuiError(ErrorKind.INTERNAL, message, detail=f"finish reason: {reason}", hint="Try again.")
+            raise aborted(reason, request.sampling, first)
         stop = self._stop_text(output, buffer.last) if reason == "stop" else None
         ended = _finished(request.request_id, reason, stop, last)
         yield _with_first_token(ended, last, arrived) if request.final_only else ended

@@ -82,6 +82,34 @@ def sampling_parameters(
         raise bad_input(message, detail=str(error), hint="Correct them in the settings.") from error
 
 
+def structure_of(sampling: Sampling) -> str:
+    """Return the kind of structure that an answer must have (`regex`, `json`); empty if none."""
+    wanted = sampling.extra.get(STRUCTURED)
+    return next(iter(wanted), "") if isinstance(wanted, dict) else ""
+
+
+def aborted(reason: str | None, sampling: Sampling, first: str) -> VlmtuiError:
+    """Return the error of an answer that vLLM aborted. `first`: the kind of structure of the engine's first structured
+    answer; empty: none yet.
+
+    vLLM 0.32 has several libraries for structured answers, with different abilities. The first request for one decides
+    which the engine core uses from then on (`StructuredOutputManager.grammar_init`), while each later request is
+    checked against all of them."""
+    detail = f"finish reason: {reason}"
+    wanted = structure_of(sampling)
+    if not wanted:
+        return VlmtuiError(ErrorKind.INTERNAL, "The engine aborted the answer.", detail=detail, hint="Try again.")
+    message = f"The engine can't write an answer with this {wanted}."
+    if not first:
+        return bad_input(message, detail=detail, hint=f"Simplify the {wanted}.")
+    cause = f"Its first structured answer ({first}) chose vLLM's library for all later ones."
+    hint = (
+        f"Restart the engine and send this message first, or simplify the {wanted}. The engine argument "
+        'structured_outputs_config = {backend = "guidance"} chooses the library with the most abilities.'
+    )
+    return bad_input(f"{message} {cause}", detail=detail, hint=hint)
+
+
 def used_sampling(parameters: Any, *, room: int, given: Sampling | None = None) -> Sampling:
     """Return the sampling that vLLM used, with a value for every parameter. `parameters`: vLLM's SamplingParams.
 
