@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tests.torture.campaign import BLOWS, SAYING, Campaign, EngineKind
 from tests.torture.deeds import DEEDS as OWN_DEEDS
+from tests.torture.long_messages import LongMessage
 from tests.torture.nursery import Nursery
 from tests.torture.replacements import Replacement
 from tests.torture.scenes import SCENES, Scene
@@ -20,10 +21,10 @@ from tests.torture.store_deeds import STORE_DEEDS
 BLOWS_BY_NAME = {str(blow): blow for blow in BLOWS}
 _RESTING_MAX = 12
 DEEDS = {**OWN_DEEDS, **STORE_DEEDS}
-REPLACED = "replaced"
-KINDS = (*BLOWS_BY_NAME, *DEEDS, *SCENES, "start", REPLACED)
-"""A chat with a blow in it, commands that are killed, what else can be done in the app, text typed at its start, and
-replaced models."""
+REPLACED, LONG = "replaced", "long message"
+KINDS = (*BLOWS_BY_NAME, *DEEDS, *SCENES, "start", REPLACED, LONG)
+"""A chat with a blow in it, commands that are killed, what else can be done in the app, text typed at its start,
+replaced models, and long messages."""
 
 
 def kinds_with(engine: EngineKind) -> tuple[str, ...]:
@@ -144,6 +145,12 @@ class Rounds:
             if not wrong:
                 shutil.rmtree(replacement.folder)
             return wrong, replacement.killed
+        if kind == LONG:
+            long = LongMessage(self._folder / f"l{number}", self._random, self.campaign.engine)
+            wrong = long.play()
+            if not wrong:
+                shutil.rmtree(long.folder)
+            return wrong, 0
         found = len(self.campaign.losses.found)
         self.campaign.round(number, BLOWS_BY_NAME[kind])
         return [text for _, _, text in self.campaign.losses.found[found:]], int(kind not in ("none", "disk full"))
