@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.template import TEMPLATE
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.hf.rendering import PROCESSES_MAX, TemplateProcesses, TemplateRefusal
 from vlmtui.worker.hf.template_variables import read_variables
@@ -89,6 +91,19 @@ async def test_a_template_that_fails_says_why(templates: TemplateProcesses) -> N
     }.items():
         with pytest.raises(TemplateRefusal, match=said):
             await templates.render(source, HELLO, {})
+
+
+async def test_a_requests_variables_are_checked_there_too(templates: TemplateProcesses) -> None:
+    source = "{% if style == 'dry' or style == 10 ** 30 or style == 1" + "0" * 30 + " %}{% endif %}"
+    asked = [Sampling(extra={TEMPLATE: given}) for given in ({}, {"style": "dry"}, {"stile": "dry"})]
+    assert [await templates.variables(one, source) for one in asked[:2]] == [{}, {"style": "dry"}]
+    with pytest.raises(VlmtuiError, match="does not read stile"):
+        await templates.variables(asked[2], source)
+    assert await templates.variables(asked[2], "{% if %}") == {"stile": "dry"}
+    assert await templates.variables(asked[2], "") == {"stile": "dry"}
+    assert await templates.content_format(
+        "{% for m in messages %}{% for p in m.content %}{% endfor %}{% endfor %}"
+    ) == ("openai")
 
 
 def test_reading_the_variables_computes_no_constants() -> None:

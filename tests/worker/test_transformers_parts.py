@@ -164,7 +164,15 @@ def test_the_settings_are_resolved_and_reported() -> None:
     assert drawn.used.seed is not None
     assert (drawn.used.max_tokens, drawn.used.top_p, drawn.used.temperature) == (1000, 1.0, 0.7)
     assert plan(temperature=0, seed=3).used.seed is None
-    for wrong in ({"extra": {"min_tokes": 1}}, {"temperature": 7.0}, {"logprobs": 21}, {"extra": {"bad_words": 3}}):
+    long = "a" * 12_000_000
+    for wrong in (
+        {"extra": {"bad_words": [long]}},
+        {"stop": (long,)},
+        {"extra": {"min_tokes": 1}},
+        {"temperature": 7.0},
+        {"logprobs": 21},
+        {"extra": {"bad_words": 3}},
+    ):
         with pytest.raises(VlmtuiError) as caught:
             plan(**wrong)
         assert caught.value.kind is ErrorKind.BAD_INPUT

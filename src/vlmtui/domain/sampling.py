@@ -10,6 +10,7 @@ import msgspec
 
 from vlmtui.errors import bad_input
 
+_TEXTS_MAX = 20_000
 Number: TypeAlias = int | float
 """A value of a sampling parameter."""
 
@@ -161,3 +162,12 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
         numbers = self.numbers()
         names = [name for name in PARAMETERS if name in numbers or name == "temperature"]
         return [PARAMETERS[name].describe(numbers.get(name)) for name in names]
+
+
+def check_texts(sampling: Sampling) -> None:
+    """Raise VlmtuiError(BAD_INPUT) if the texts that stop an answer or are never written are long: engines tokenize
+    them beside all other requests, and compare them with every new token."""
+    words = sampling.extra.get("bad_words")
+    texts = [*sampling.stop, *sampling.stop_tokens, *(words if isinstance(words, list | tuple) else ())]
+    if (count := sum(len(str(one)) for one in texts)) > _TEXTS_MAX:
+        raise bad_input(f"stop and bad_words have {count:,} characters; the limit is {_TEXTS_MAX:,}.")

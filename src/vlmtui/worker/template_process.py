@@ -23,8 +23,9 @@ import jinja2.ext
 import msgspec
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from vlmtui.domain.template import Scalar
 from vlmtui.processes import limit_process
-from vlmtui.worker.hf.template_variables import Generation, reads_parts
+from vlmtui.worker.hf.template_variables import Generation, read_variables, reads_parts
 
 RENDER_S = 10.0
 """Seconds of processor time for a rendering; normally milliseconds."""
@@ -50,8 +51,9 @@ class Trouble(StrEnum):
     """The process reached its memory limit, or the text has more than 64 MiB."""
 
 
-class Detect(msgspec.Struct, frozen=True, tag=True):
-    """Find out what content a template reads. The reply's text is vLLM's word for it: `openai` or `string`."""
+class Read(msgspec.Struct, frozen=True, tag=True):
+    """Find out what a template reads. The reply has its variables, and as text vLLM's word for the content: `openai` or
+    `string`."""
 
     source: str
 
@@ -77,7 +79,7 @@ class Count(msgspec.Struct, frozen=True, tag=True):
 class Call(msgspec.Struct, frozen=True):
     """Work and its limits. `seconds`: of processor time. `more`: bytes of memory."""
 
-    work: Detect | Render | Count
+    work: Read | Render | Count
     seconds: float
     more: int
 
@@ -87,6 +89,7 @@ class Reply(msgspec.Struct, frozen=True):
 
     text: str = ""
     count: int = 0
+    variables: dict[str, tuple[Scalar, ...]] | None = None
     trouble: Trouble | None = None
     message: str = ""
 
@@ -138,7 +141,7 @@ class _Calls:
         self._compiled = lru_cache(maxsize=8)(template_environment().from_string)
         self._tokenizer: Any = None
 
-    def answer(self, work: Detect | Render | Count) -> bytes:
+    def answer(self, work: Read | Render | Count) -> bytes:
         try:
             found = msgspec.msgpack.encode(self._result(work))
             if len(found) > _TEXT_BYTES_MAX:
@@ -151,10 +154,11 @@ class _Calls:
             found = msgspec.msgpack.encode(Reply(trouble=Trouble.REFUSED, message=said))
         return found
 
-    def _result(self, work: Detect | Render | Count) -> Reply:
+    def _result(self, work: Read | Render | Count) -> Reply:
         match work:
-            case Detect():
-                return Reply(text="openai" if reads_parts(work.source) else "string")
+            case Read():
+                text = "openai" if reads_parts(work.source) else "string"
+                return Reply(text=text, variables=read_variables(work.source))
             case Render():
                 fixed = {"messages": work.messages, "add_generation_prompt": True}
                 given = {"tools": None, "documents": None, **work.variables, **fixed}

@@ -16,18 +16,21 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from vlmtui.domain.conversation import Message, MessagesPrompt, Text, Turn
+from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.template import check_variables
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.media.images import as_png
 from vlmtui.processes import python_command
 from vlmtui.worker.health import describe_exit
 from vlmtui.worker.hf.media_items import MediaItem
+from vlmtui.worker.hf.template_variables import template_variables
 from vlmtui.worker.template_process import (
     CALL_BYTES,
     COUNT_S,
     RENDER_S,
     Call,
     Count,
-    Detect,
+    Read,
     Render,
     Reply,
     Trouble,
@@ -38,7 +41,7 @@ from vlmtui.worker.template_process import (
 PROCESSES_MAX = 4
 """The most templates that run at the same time; others wait, and waiting counts against no limit."""
 _IDLE_MAX = 2
-_FORMATS_MAX = 32
+_READINGS_MAX = 32
 _SHORT = 100_000
 """A text of so many characters is tokenized without counting first: this takes a tenth of a second."""
 _CHARACTERS = 4
@@ -98,7 +101,7 @@ class TemplateProcesses:
         self._context = context
         self._threads = ThreadPoolExecutor(PROCESSES_MAX, thread_name_prefix="template")
         self._idle: list[_Process] = []
-        self._formats: dict[str, str] = {}
+        self._readings: dict[str, Reply] = {}
 
     async def render(
         self,
@@ -119,9 +122,24 @@ class TemplateProcesses:
     async def content_format(self, source: str) -> str:
         """Return vLLM's word for the content that a template reads: `openai` (lists of parts) or `string`. Raises as
         `render` does."""
-        if (found := self._formats.get(source)) is None:
-            found = (await self._call(Call(Detect(source), RENDER_S, CALL_BYTES), "The chat template")).text
-            self._formats = dict([*self._formats.items(), (source, found)][-_FORMATS_MAX:])
+        return (await self._read(source)).text
+
+    async def variables(self, sampling: Sampling, source: str) -> dict[str, object]:
+        """Return the variables that a request sets for its chat template. `source`: the template's Jinja source; empty
+        if unknown, so that the variables are not checked against it.
+
+        Raises VlmtuiError(BAD_INPUT) for a variable that the template does not read, or a value of a wrong type, and as
+        `render` does."""
+        given = template_variables(sampling, "")
+        if given and source:
+            with suppress(TemplateRefusal):  # which the rendering then gives, too
+                check_variables(given, (await self._read(source)).variables)
+        return given
+
+    async def _read(self, source: str) -> Reply:
+        if (found := self._readings.get(source)) is None:
+            found = await self._call(Call(Read(source), RENDER_S, CALL_BYTES), "The chat template")
+            self._readings = dict([*self._readings.items(), (source, found)][-_READINGS_MAX:])
         return found
 
     async def require_fit(self, text: str) -> None:

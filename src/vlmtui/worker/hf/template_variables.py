@@ -289,7 +289,9 @@ def _constants(node: nodes.Node) -> Iterator[Scalar]:
     if isinstance(node, nodes.Const):
         # `find_undeclared_variables` folds a list of constants into one constant.
         values = node.value if isinstance(node.value, list | tuple) else [node.value]
-        yield from (one for one in values if isinstance(one, bool | int | float | str))
+        yield from (
+            one for one in values if isinstance(one, bool | float | str) or (isinstance(one, int) and abs(one) < 2**63)
+        )
     elif isinstance(node, nodes.List | nodes.Tuple):
         for one in node.items:
             yield from _constants(one)

@@ -56,7 +56,6 @@ from vlmtui.worker.hf.media_items import MediaItem, load_items
 from vlmtui.worker.hf.prompt_inputs import PromptBuilder, PromptInputs, check_limits, seen_media
 from vlmtui.worker.hf.remote_code import pin_remote_code
 from vlmtui.worker.hf.rendering import TemplateProcesses, too_long
-from vlmtui.worker.hf.template_variables import template_variables
 from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader
 
 _PRIMED = 6
@@ -349,11 +348,11 @@ class TransformersEngine:
         """Return the prompt's text."""
         match prompt:
             case MessagesPrompt():
-                variables = template_variables(sampling, prompt.chat_template or self.info.chat_template)
+                variables = await self._templates.variables(sampling, prompt.chat_template or self.info.chat_template)
                 return await self._builder.render(prompt, variables, self._templates)
             case ChatPrompt():
                 template = self._template(prompt)
-                variables = template_variables(sampling, template or self.info.chat_template)
+                variables = await self._templates.variables(sampling, template or self.info.chat_template)
                 return await self._builder.render_chat(prompt, template, variables, self._templates)
             case _:
                 return prompt.text

@@ -16,7 +16,7 @@ import msgspec
 
 from vlmtui.domain.dials import PROCESSOR, THINKING_BUDGET
 from vlmtui.domain.generation import Candidate
-from vlmtui.domain.sampling import PARAMETERS, Sampling
+from vlmtui.domain.sampling import PARAMETERS, Sampling, check_texts
 from vlmtui.domain.template import TEMPLATE
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.hf.vocabulary import stop_token_id
@@ -83,6 +83,7 @@ def plan_sampling(
 
     `defaults`: the model's own sampling. `room`: the number of tokens left in the context. Raises
     VlmtuiError(BAD_INPUT)."""
+    check_texts(sampling)
     further = _further(sampling.extra)
     count = logprobs if logprobs is not None else further.logprobs
     if count is not None and not 0 <= count <= LOGPROBS_MAX:

@@ -85,7 +85,7 @@ from vlmtui.worker.hf.rendering import (
     special_tokens,
     with_image_urls,
 )
-from vlmtui.worker.hf.template_variables import read_variables, template_variables
+from vlmtui.worker.hf.template_variables import read_variables
 from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader, eos_ids, tokenizer_facts
 from vlmtui.worker.loaded_files import folder_signature
 
@@ -450,7 +450,7 @@ class VllmEngine:
         if isinstance(prompt, MessagesPrompt):
             sources = [self._processor(), self._tokenizer] if prompt.by == "processor" else [self._tokenizer]
             own = str(prompt.chat_template or getattr(sources[0], "chat_template", None) or self.info.chat_template)
-            variables = template_variables(request.sampling, own)
+            variables = await self._templates.variables(request.sampling, own)
             text = await render_messages(prompt, sources, variables, self._templates)
             prompt = RawPrompt(text=text, attachments=prompt.attachments)
         if isinstance(prompt, ChatPrompt):
@@ -507,7 +507,7 @@ class VllmEngine:
         messages = [chat_message(turn, left) for turn in prompt.turns]
         if isinstance(self._renderer, MistralRenderer):
             messages = [with_image_urls(message) for message in messages]
-        variables = template_variables(sampling, template or self.info.chat_template)
+        variables = await self._templates.variables(sampling, template or self.info.chat_template)
         if isinstance(self._renderer, HfRenderer) and not has_own_format(self._tokenizer):
             config = self._llm.model_config
             source = str(resolve_chat_template(self._tokenizer, template, None, model_config=config))

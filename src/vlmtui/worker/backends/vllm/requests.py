@@ -14,7 +14,7 @@ from typing import Any
 from vlmtui.domain.conversation import Modality
 from vlmtui.domain.dials import PROCESSOR, STRUCTURED
 from vlmtui.domain.generation import Delta, RenderRequest, ScoreRequest, SeenMedium, View, Vocabulary
-from vlmtui.domain.sampling import PARAMETERS, Sampling
+from vlmtui.domain.sampling import PARAMETERS, Sampling, check_texts
 from vlmtui.domain.template import TEMPLATE
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.hf.media_items import CHUNKS, MODALITIES, VISUAL, MediaItem, of_modality
@@ -51,6 +51,7 @@ def sampling_parameters(
     from vllm.exceptions import VLLMError
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
+    check_texts(sampling)
     _check_logprobs(logprobs, logprobs_max)
     extra = {name: value for name, value in sampling.extra.items() if name not in (PROCESSOR, TEMPLATE)}
     structured = extra.pop(STRUCTURED, None)
