@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
-from vlmtui.session import resume
+from vlmtui.session import resume, structured
 from vlmtui.session.answer_line import answer_marks
 from vlmtui.session.dials import (
     described_extra,
@@ -33,7 +35,7 @@ from vlmtui.session.fan_out import parse_plan, variants
 from vlmtui.session.generation import Answer, check_end
 from vlmtui.session.resume import load_conversation
 from vlmtui.session.settings import ChatSettings
-from vlmtui.session.structured import StructureCheck, check_structure
+from vlmtui.session.structured import StructureCheck, check_answer, check_structure
 from vlmtui.store.records import GenerationRecord
 
 REGISTRY = Registry.bundled()
@@ -196,6 +198,18 @@ def test_a_check_that_takes_too_long_is_given_up() -> None:
     assert checked == StructureCheck(None, "The check took more than 1 s of processor time.")
     checked = check_structure(with_parameters(Sampling(), None, ['json={"const": 1}']), "1")
     assert checked is not None and checked.fits, "the next check runs"
+
+
+def test_a_check_whose_process_dies_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dying() -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-Sc", ""], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process.wait()
+        return process
+
+    with monkeypatch.context() as patched:
+        patched.setattr(structured, "_CHECKS", structured._Checks())
+        patched.setattr(structured, "_start", dying)
+        assert check_answer("regex", "a", "a") == StructureCheck(None, "The check failed.")
 
 
 async def test_an_answers_structure_is_checked_at_its_end() -> None:

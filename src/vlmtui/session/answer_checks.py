@@ -31,13 +31,13 @@ Result = tuple[bool | None, str]
 def main() -> None:
     for line in sys.stdin.buffer:
         limit_process(memory_bytes=MEMORY_BYTES, cpu_s=CPU_S)
-        kind, wanted, answer = json.loads(line)
         try:
+            kind, wanted, answer = json.loads(line)
             result = _check_regex(wanted, answer) if kind == "regex" else _check_schema(wanted, answer)
         except RecursionError:
-            result = (None, f"The {kind} is nested too deeply, or refers to itself without end.")
+            result = (None, "The regex or schema is nested too deeply, or refers to itself without end.")
         except MemoryError:
-            result = (None, f"The {kind} needs more than {MEMORY_BYTES // 10**6} MB of memory.")
+            result = (None, f"The check needs more than {MEMORY_BYTES // 10**6} MB of memory.")
         sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from typing import Literal
 
 import msgspec
@@ -81,11 +82,12 @@ class _Checks:
                 line = process.stdout.readline()
             except BrokenPipeError:
                 line = b""
-            if line:
+            if line.endswith(b"\n"):
                 return msgspec.json.decode(line, type=tuple[bool | None, str])
-            with process:  # closes its pipes, and waits for its end
-                self._process = None
-            took_too_long = process.returncode == -signal.SIGXCPU
+            with suppress(BrokenPipeError):  # the rest of the question
+                process.stdin.close()
+            process.stdout.close()
+            took_too_long = process.wait() == -signal.SIGXCPU
             reason = f"took more than {CPU_S} s of processor time" if took_too_long else "failed"
             return None, f"The check {reason}."
 
