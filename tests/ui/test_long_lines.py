@@ -110,9 +110,10 @@ async def test_the_cursor_passes_every_character_of_a_broken_line() -> None:
         passed = []
         for _ in range(80):
             passed.append(area.index_of(area.cursor_location))
-            await pilot.press("right")
+            area.action_cursor_right()
         assert sorted(set(passed)) == list(range(len(text) + 1)) == sorted(set(passed), key=passed.index)
-        await pilot.press("home", "end")
+        area.action_cursor_line_start()
+        area.action_cursor_line_end()
         assert area.index_of(area.cursor_location) == len(text)
         area.select_all()
         assert area.selected_text == text
