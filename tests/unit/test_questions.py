@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from vlmtui.session.check.questions import Question, QuestionOutcome, QuestionResult, is_right, questions, sees
@@ -44,4 +45,6 @@ def test_two_of_three_lone_shapes_are_seeing() -> None:
         QuestionResult(skill="what", asked="", seen="", expected="", outcome=outcome)
         for outcome in (QuestionOutcome.RIGHT, QuestionOutcome.WRONG)
     )
-    assert sees([right, right, wrong]) and not sees([right, wrong, wrong])
+    assert sees([right, right, wrong]) is True and sees([right, wrong, wrong]) is False
+    failed = msgspec.structs.replace(wrong, outcome=QuestionOutcome.FAILED)
+    assert sees([right, failed, failed]) is None and sees([]) is None

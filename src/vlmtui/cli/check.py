@@ -63,7 +63,7 @@ from vlmtui.session.check.cases import (
     recorded_case,
     write_recorded,
 )
-from vlmtui.session.check.questions import QuestionResult, ask_question, questions, sees
+from vlmtui.session.check.questions import QuestionOutcome, QuestionResult, ask_question, questions, sees
 from vlmtui.session.check.run import CheckResult, MakeSides, changed_fingerprint, run_cases
 from vlmtui.session.check.sides import require_here, sides_by_engine, sides_by_processor, text_of
 from vlmtui.session.check.sight import ASKED, SentImage, SightOutcome, draw_images, images_matter, send_images
@@ -81,6 +81,11 @@ _SIGNIFICANT = 0.05
 PROCESSOR = "processor"
 """The name of a side: the model's own tokenizer and processor, without an engine."""
 _RECORD = "record"
+_VERDICTS = {
+    True: "It sees.",
+    False: "It does not see: it names no two of three single shapes.",
+    None: "It could not be asked.",
+}
 _MARKS = {
     StageOutcome.SAME: "✓",
     StageOutcome.COUNTS: "≈",
@@ -508,8 +513,10 @@ def _report(lab: Lab, cases: Sequence[CheckCase], *, family_of: Model | None = N
     results = lab.results
     failed = sum(bool(one.error) for one in results)
     differing = sum(one.first is not None for one in results)
-    blind = [one for one in lab.images if one.outcome in (SightOutcome.WRONG, SightOutcome.ENDED)]
-    is_blind = bool(blind) or False in lab.matters or (bool(lab.questions) and not sees(lab.questions))
+    wrong = any(one.outcome in (SightOutcome.WRONG, SightOutcome.ENDED) for one in lab.images)
+    is_blind = wrong or False in lab.matters or sees(lab.questions) is False
+    refused = [one for one in lab.images if one.outcome is SightOutcome.REFUSED and one.expected is not None]
+    unasked = [one for one in lab.questions if one.outcome is QuestionOutcome.FAILED]
     sections = _sections(lab, cases)
     if lab.arguments.html:
         page = render_page("check.html", title="vlmtui check", sections=sections)
@@ -530,7 +537,7 @@ def _report(lab: Lab, cases: Sequence[CheckCase], *, family_of: Model | None = N
     for difference in known:
         if difference.stage == first and difference.device in ("", *devices):
             note(f"This is known: {difference.why}")
-    if failed or not (results or lab.images):
+    if failed or refused or unasked or not (results or lab.images):
         return CANNOT
     return DIFFERS if differing or is_blind else 0
 
@@ -565,7 +572,7 @@ def _sections(lab: Lab, cases: Sequence[CheckCase]) -> list[Section]:
             [one.skill, one_line(one.asked), one_line(one.seen), one.expected, one.outcome.value]
             for one in lab.questions
         ]
-        lines = ["It sees." if sees(lab.questions) else "It does not see: it names no two of three single shapes."]
+        lines = [_VERDICTS[sees(lab.questions)]]
         if lab.matters and (matters := lab.matters[0]) is not None:
             change = "changes" if matters else "does not change"
             lines.append(f"Another image {change} the probabilities of the answer's first token.")
@@ -629,6 +636,6 @@ def _as_json(lab: Lab) -> dict[str, object]:
         ],
         "images": msgspec.to_builtins(lab.images),
         "questions": msgspec.to_builtins(lab.questions),
-        "sees": sees(lab.questions) if lab.questions else None,
+        "sees": sees(lab.questions),
         "images_matter": lab.matters[0] if lab.matters else None,
     }

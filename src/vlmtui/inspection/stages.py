@@ -326,9 +326,11 @@ def _answer(ours: CheckedSide, theirs: CheckedSide, limit: Limit) -> StageResult
             said = f"equal up to token {at}, where {' and '.join(tokens)} are equally likely within the noise"
             return StageResult(Stage.ANSWER, StageOutcome.SAME, said)
         return StageResult(Stage.ANSWER, StageOutcome.DIFFERS, f"from token {at} on: {' and '.join(tokens)}")
-    if ours.answer != theirs.answer:
-        at = _first_difference(ours.answer, theirs.answer)
-        shown = " and ".join(repr(one.answer[at : at + _SHOWN]) for one in (ours, theirs))
+    # An answer that ends within a character has one or several of these signs, or none.
+    left, right = (side.answer.rstrip("\N{REPLACEMENT CHARACTER}") for side in (ours, theirs))
+    if left != right:
+        at = _first_difference(left, right)
+        shown = " and ".join(repr(one[at : at + _SHOWN]) for one in (left, right))
         return StageResult(Stage.ANSWER, StageOutcome.DIFFERS, f"from character {at} on: {shown}")
     return StageResult(
         Stage.ANSWER, StageOutcome.SAME, f"{len(ours.answer_ids)} tokens" if is_known else "the same text"

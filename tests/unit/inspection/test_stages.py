@@ -241,6 +241,8 @@ def test_a_recorded_answer_must_have_equal_tokens() -> None:
     words = msgspec.structs.replace(now, answer_ids=())
     assert "from character 1 on: 'a' and 'b'" in difference(words, then).message
     assert compare(msgspec.structs.replace(now, is_answered=False), then) == []
+    torn = msgspec.structs.replace(then, answer="ab\N{REPLACEMENT CHARACTER}")
+    assert first(torn, then) is None
 
 
 def test_noise_is_the_largest_difference_up_to_the_first_other_token() -> None:

@@ -168,7 +168,8 @@ async def ask_question(engine: Engine, family: Family, case: Question, sampling:
     return result(QuestionOutcome.NOT_TRAINED if case.skill in family.untrained else QuestionOutcome.WRONG, seen)
 
 
-def sees(results: Sequence[QuestionResult]) -> bool:
-    """Return True if the answers name colour and kind of two or more of the three single shapes. Guessing succeeds 1
-    time in 16."""
-    return sum(one.skill == "what" and one.outcome is QuestionOutcome.RIGHT for one in results) >= 2
+def sees(results: Sequence[QuestionResult]) -> bool | None:
+    """Return whether the answers name colour and kind of two or more of the three single shapes; None if fewer than two
+    were answered. Guessing succeeds 1 time in 16."""
+    shapes = [one.outcome for one in results if one.skill == "what" and one.outcome is not QuestionOutcome.FAILED]
+    return shapes.count(QuestionOutcome.RIGHT) >= 2 if len(shapes) >= 2 else None

@@ -201,7 +201,7 @@ def read_engine_info(llm: Any, spec: LoadSpec, arguments: Mapping[str, object]) 
         has_chat_template=template is not None,
         limits={modality: limits[modality] for modality in MODALITIES if limits.get(modality)},
         load_s=0.0,
-        engine_args=dict(arguments),
+        engine_args={**arguments, **{name: os.environ[name] for name in _NUMERIC if name in os.environ}},
         revision=getattr(config.hf_config, "_commit_hash", None) or config.revision,
         chat_template=template or "",
         template_variables=read_variables(template) if template else None,
@@ -221,6 +221,8 @@ def _chat_template(llm: Any) -> str | None:
 
 
 _log = logging.getLogger(__name__)
+_NUMERIC = ("VLLM_BATCH_INVARIANT",)
+"""Environment variables that change an engine's numbers. They are recorded with its arguments."""
 _NO_TEXT = {"openai": "{% for message in messages %}{% for part in message.content %}{% endfor %}{% endfor %}-",
             "string": "-"}  # fmt: skip
 """Templates that write nothing of a conversation, by the form of content that vLLM detects in them. With them vLLM
