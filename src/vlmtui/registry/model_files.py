@@ -41,7 +41,7 @@ _WEIGHTS: Mapping[str, tuple[str, ...]] = {
 }
 """Suffixes of weight files, by the name of their index. Engines load the first kind that the folder has."""
 _NO_WEIGHTS = re.compile(r"(?:training_args|optimizer|scheduler|scaler|rng_state|adapter_model).*")
-_OTHER = (".json", ".jinja", ".txt", ".py")
+_OTHER = (".json", ".jinja", ".txt")
 _UNFINISHED = (".incomplete", ".part", ".partial", ".crdownload", ".download", ".aria2")
 """Suffixes of unfinished downloads: of huggingface_hub, browsers, aria2."""
 _WITHOUT_VOCABULARY = re.compile(r"ByT5|Byte|Canine|Perceiver")
