@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import select
 import subprocess
+import unicodedata
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Self
 from unittest.mock import patch
 
@@ -37,7 +38,9 @@ class Pyte:
         self._width_of = width_of
 
     def feed(self, text: str) -> None:
-        with patch.object(pyte.screens, "wcwidth", self._width_of):
+        # pyte drops what follows a sign without a cell that is no combining mark, such as a joiner.
+        signs = SimpleNamespace(combining=lambda char: True, normalize=unicodedata.normalize)
+        with patch.object(pyte.screens, "wcwidth", self._width_of), patch.object(pyte.screens, "unicodedata", signs):
             self._stream.feed(text)
 
     def cells(self) -> list[list[Cell]]:
