@@ -34,7 +34,8 @@ raw prompts with one image, and with two if the family takes them, and answer ei
 
 The numbers are the largest differences: of pixels in the model's units, of tokens in
 log-probability, after the same tokens. The noise is how far the engines differ from themselves when
-they compute the same again, alone and in a batch; at least PyTorch's tolerance for float32.
+they compute the same again, alone and in a batch; at least the rounding of float32
+([check.md](check.md#the-noise)).
 
 """
 
