@@ -350,7 +350,7 @@ async def test_the_prompts_are_compared_before_anything_is_sent(comparing: Start
     async with comparing(image=True) as compare:
         await compare.write(compare.editor.text.replace("user\n", "user"))
         await compare.press("f6")
-        said = "white space before “<|vision_start|>”: “↵” in the chat template, none in the raw prompt"
+        said = "the chat template adds “↵” after “<|im_start|>user”"
         await compare.until(lambda: said in compare.difference)
         assert "Compared once both answers are complete." in compare.difference
         assert compare.chat.host.engine.requests == []
@@ -543,7 +543,7 @@ async def test_a_stored_comparison_opens_read_only_and_runs_again(comparing: Sta
         assert "[Image #1 cat.png · 16 tokens]" in written(kept.query_one("#raw-prompt", PromptView))
         await compare.press("f6")
         await chat.until(lambda: "Answers: different" in written(kept.query_one(DiffView)))
-        assert "white space before" in written(kept.query_one(DiffView))
+        assert "the chat template adds “↵” after" in written(kept.query_one(DiffView))
         assert "stored without log-probabilities" in written(kept.query_one(DiffView))
         assert "Turn on log-probabilities" not in written(kept.query_one(DiffView))
         await compare.press("ctrl+r")
@@ -578,7 +578,7 @@ async def test_the_user_chooses_the_exported_file(comparing: StartComparing, tmp
             await compare.until(
                 lambda: isinstance(compare.chat.app.screen, NameScreen) and compare.chat.app.screen.is_mounted
             )
-            await compare.until(lambda: ".md to read · .html with images · .json to replay" in dialog(compare))
+            await compare.until(lambda: ".md to read · .html with images · .json to check again" in dialog(compare))
             compare.chat.app.screen.query_one(Input).value = str(tmp_path / name)
             await compare.press("enter")
             await compare.until(lambda name=name: (tmp_path / name).exists())  # type: ignore[misc]

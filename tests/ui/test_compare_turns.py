@@ -179,15 +179,6 @@ async def test_one_side_alone_has_no_empty_rows(after: StartTurns, size: tuple[i
         assert turns.row_of("┊") == -1
 
 
-async def test_the_difference_names_its_first_turn(after: StartTurns) -> None:
-    async with after(2) as turns:
-        turns.editor.fill(turns.editor.text.replace("Question 2?", "Another question?"))
-        await turns.until(lambda: turns.row_of("Question 2?") >= 0)
-        turns.screen.turn_to("difference")
-        shown = turns.screen.query_one(DiffView)
-        await turns.until(lambda: "in user turn 2 of the chat template" in written(shown))
-
-
 async def test_differing_words_are_marked(after: StartTurns) -> None:
     async with after(0, answers=[["A red circle", " on top."], ["A blue circle", " on top."]]) as turns:
         await turns.chat.pilot.press("ctrl+r")

@@ -182,7 +182,7 @@ async def test_the_first_differing_token_has_requested_log_probabilities(cat: At
     difference = comparison.difference()
     assert difference.prompts is not None
     assert not difference.prompts.identical
-    assert any(said.startswith("white space before") for said in difference.prompts.findings)
+    assert any(said.startswith("the chat template adds “↵”") for said in difference.prompts.findings)
     found = difference.divergence
     assert found is not None
     assert found.left is not None

@@ -238,7 +238,7 @@ class _Ask:
         if all(lane.info is None for lane in lanes):
             raise failures[0].error()
         scores = await self._scores(lanes)
-        comparison = lanes.document(generation_prompt=self.setup.model.family.raw.generation_prompt)
+        comparison = lanes.document()
         reader = None if lanes[0].has_failed else self._box_reader()
         boxes = {} if reader is None else reader.write(lanes[0].answer.text)
         if self.setup.as_json:

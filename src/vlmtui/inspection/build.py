@@ -115,19 +115,14 @@ def comparison_of(
     sampling: Sampling,
     attachments: Sequence[Attachment],
     sides: Sequence[Side],
-    *,
-    generation_prompt: str = "",
 ) -> Comparison:
-    """Return the comparison document.
-
-    `generation_prompt`: the model family's; the document says if a prompt lacks it.
-    """
+    """Return the comparison document."""
     return Comparison(
         **msgspec.structs.asdict(fingerprint_of(info)),
         sampling=sampling,
         attachments=tuple(map(media_record, attachments)),
         sides=tuple(sides),
-        difference=_difference(sides, attachments, generation_prompt),
+        difference=_difference(sides, attachments),
     )
 
 
@@ -203,13 +198,13 @@ def _logprob(one: TokenLogprob, vocabulary: Vocabulary) -> LogprobRecord:
     return LogprobRecord(token_id=one.token_id, text=text(one.token_id), logprob=one.logprob, top=top)
 
 
-def _difference(sides: Sequence[Side], attachments: Sequence[Attachment], generation_prompt: str) -> DiffSummary | None:
+def _difference(sides: Sequence[Side], attachments: Sequence[Attachment]) -> DiffSummary | None:
     if len(sides) < 2 or not all(side.prompt_token_ids for side in sides[:2]):
         return None
     one, other = sides[:2]
     left, right = (tokens_of(side, attachments) for side in (one, other))
     if left.name == right.name:
         left, right = (msgspec.structs.replace(tokens, name="") for tokens in (left, right))
-    prompts = prompt_diff(left, right, generation_prompt=generation_prompt)
+    prompts = prompt_diff(left, right)
     answers = answer_diff(one.answer, other.answer, one.answer_token_ids, other.answer_token_ids)
     return summary_of(prompts, answers)

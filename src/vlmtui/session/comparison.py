@@ -187,7 +187,6 @@ class Difference(msgspec.Struct, frozen=True):
 def difference_of(
     sides: Sequence[Side],
     *,
-    generation_prompt: str = "",
     failed: Iterable[PromptMode] = (),
     has_answers: bool = True,
     is_stale: bool = False,
@@ -197,7 +196,7 @@ def difference_of(
     prompts = None
     if left.prompt_token_texts and right.prompt_token_texts:
         tokens = [tokens_of(side, attachments_of(side.request) if side.request else ()) for side in (left, right)]
-        prompts = prompt_diff(*tokens, generation_prompt=generation_prompt)
+        prompts = prompt_diff(*tokens)
     without = tuple(failed)
     if not has_answers or any(not side.answer and side.mode in without for side in (left, right)):
         return Difference(prompts, failed=without, is_stale=is_stale)
@@ -567,7 +566,6 @@ class PromptComparison:
         """Compute the differences. Slow for long prompts."""
         return difference_of(
             [side.recorded() for side in self.sides],
-            generation_prompt=self.family.raw.generation_prompt,
             failed=[side.mode for side in self.sides if side.lane is not None and side.lane.has_failed],
             has_answers=self.is_over,
             is_stale=self.is_stale,
@@ -575,7 +573,7 @@ class PromptComparison:
 
     def document(self) -> Comparison:
         """Return the comparison as a document, without the attachments' bytes."""
-        return self._lanes.document(generation_prompt=self.family.raw.generation_prompt)
+        return self._lanes.document()
 
     async def keep(self, message: ComparedMessage) -> None:
         """Store the comparison with its message, if there is an answer. Raises VlmtuiError."""

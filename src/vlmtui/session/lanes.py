@@ -167,20 +167,17 @@ class Lanes(tuple[Lane, ...]):
         for lane in self:
             await lane.stop()
 
-    def document(self, *, first: int = 0, generation_prompt: str = "") -> Comparison:
+    def document(self, *, first: int = 0) -> Comparison:
         """Return requests and answers as a document, without the attachments' bytes. Slow for long prompts.
 
-        first: the lane that the others are compared with. generation_prompt: the family's generation prompt, to detect
-        a raw prompt without it."""
+        first: the lane that the others are compared with."""
         order = [self[first], *(lane for at, lane in enumerate(self) if at != first)]
         info = next((lane.info for lane in order if lane.info is not None), None)
         if info is None:
             raise VlmtuiError(ErrorKind.INTERNAL, "No request was sent: the engine was not ready.")
         request = order[0].spec.request
         sides = [_side(lane, own, info, request.sampling) for lane, own in zip(order, _own_values(order), strict=True)]
-        return comparison_of(
-            info, request.sampling, self.attachments(first), sides, generation_prompt=generation_prompt
-        )
+        return comparison_of(info, request.sampling, self.attachments(first), sides)
 
     def attachments(self, first: int = 0) -> tuple[Attachment, ...]:
         """Return all attachments of all lanes: those of lane `first` in placeholder order, then the others."""

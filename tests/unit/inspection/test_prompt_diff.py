@@ -8,6 +8,7 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.cases import in_one_test
@@ -58,9 +59,9 @@ def holds(diff: PromptDiff, left: PromptTokens, right: PromptTokens) -> None:
         assert left.ids[: diff.first_divergence] == right.ids[: diff.first_divergence]
 
 
-def compare(left: str, right: str, *, generation_prompt: str = "") -> PromptDiff:
+def compare(left: str, right: str) -> PromptDiff:
     one, other = prompt(left), prompt(right)
-    diff = prompt_diff(one, other, generation_prompt=generation_prompt)
+    diff = prompt_diff(one, other)
     holds(diff, one, other)
     return diff
 
@@ -82,61 +83,34 @@ def test_joined_spans_are_both_prompts() -> None:
 @pytest.mark.parametrize(
     ("left", "right", "finding"),
     [
-        (f"<s>{USER}q", f"<s><s>{USER}q", "the right begins with “<s>” twice, the left once"),
-        (f"<s>{USER}q", f"{USER}q", "the right does not begin with “<s>”, the left does"),
-        (f"{USER}\nq{END}", f"{USER}q{END}", "white space before “q<|im_end|>↵”: “↵↵” in the left, “↵” in the right"),
-        (
-            f"{USER}\n\n\nq{END}",
-            f"{USER}q{END}",
-            "white space before “q<|im_end|>↵”: “↵↵↵↵” in the left, “↵” in the right",
-        ),
-        (
-            f"{USER}a b{END}",
-            f"{USER}a  b{END}",
-            "white space before “b<|im_end|>↵”: “ ” in the left, “  ” in the right",
-        ),
-        (f"{USER}q{END}", f"{USER}q{END}\n", "white space at the end: “↵” in the left, “↵↵” in the right"),
-        (f"x\n{END}", "x\n<|im_end|>", "the right does not end with the generation prompt “<|im_start|>assistant”"),
-        (
-            f"{USER}q{END}",
-            f"{USER}q<|im_end|>\n",
-            "the right does not end with the generation prompt “<|im_start|>assistant”",
-        ),
+        (f"<s>{USER}q", f"<s><s>{USER}q", "the right adds “<s>” after “<s>”"),
+        (f"<s>{USER}q", f"{USER}q", "the left adds “<s>” at the start"),
+        (f"{USER}\nq{END}", f"{USER}q{END}", "the left adds “↵” after “<|im_start|>user↵”"),
+        (f"{USER}a b{END}", f"{USER}a  b{END}", "the right adds “ ” after “<|im_start|>user↵a”"),
+        (f"{USER}q{END}", f"{USER}q{END}\n", "the right adds “↵” at the end"),
+        (f"x\n{END}", "x\n<|im_end|>", "the left adds “↵<|im_start|>assistant↵” at the end"),
         (
             f"{USER}q{END}",
             f"<|im_start|>system\nYou are kind.<|im_end|>\n{USER}q{END}",
-            "the right adds a system prompt: “You are kind.”",
+            "the right adds “<|im_start|>system↵You are kind.<|im_end|>↵” at the start",
         ),
         (
-            f"<|system|>\nBe brief.<|end|>\n{USER}q",
-            f"{USER}q",
-            "the left adds a system prompt: “Be brief.”",
+            f"{USER}q{END}A.<|im_end|>\n{USER}q{END}",
+            f"{USER}q{END}",
+            "the left adds “<|im_start|>assistant↵A.<|im_…<|im_start|>user↵q<|im_end|>↵” after “q<|im_end|>↵”",
         ),
-        (f"{USER}<image>q", f"{USER}{PAD}q", f"different placeholders: <image> in the left, {PAD} in the right"),
+        (f"{USER}<image>q", f"{USER}{PAD}q", f"after “<|im_start|>user↵”: “<image>” in the left, “{PAD}” in the right"),
     ],
 )
-def test_known_differences_have_a_sentence(left: str, right: str, finding: str) -> None:
+def test_a_difference_has_a_sentence(left: str, right: str, finding: str) -> None:
     diff = compare(left, right)
     assert not diff.identical
     assert diff.findings == (finding,)
 
 
-def test_a_system_prompt_and_a_generation_prompt_are_noticed_together() -> None:
-    diff = compare(f"<|im_start|>system\nBe kind.<|im_end|>\n{USER}q{END}", f"{USER}q<|im_end|>\n")
-    assert diff.findings == (
-        "the left adds a system prompt: “Be kind.”",
-        "the right does not end with the generation prompt “<|im_start|>assistant”",
-    )
-
-
-def test_a_generation_prompt_of_plain_words_is_known_from_the_record() -> None:
-    diff = compare("USER: q GPT4:", "USER: q ", generation_prompt="GPT4:")
-    assert diff.findings == ("the right does not end with the generation prompt “GPT4:”",)
-
-
 def test_findings_use_the_names_of_the_sides() -> None:
     left, right = prompt(f"{USER}q", name="the chat template"), prompt(f"<s>{USER}q", name="the raw prompt")
-    assert prompt_diff(left, right).findings == ("the chat template does not begin with “<s>”, the raw prompt does",)
+    assert prompt_diff(left, right).findings == ("the raw prompt adds “<s>” at the start",)
 
 
 def test_an_image_is_one_unit_that_compares_by_its_content_and_its_tokens() -> None:
@@ -151,39 +125,33 @@ def test_an_image_is_one_unit_that_compares_by_its_content_and_its_tokens() -> N
     assert left.ids == right.ids
     assert not other.identical
     assert other.first_divergence == 3
-    assert other.findings == ("the left has a.png where the right has b.png",)
+    assert other.findings == (
+        f"after “<|im_start|>user↵”: “[{PAD} × 4 from a.png]” in the left, “[{PAD} × 4 from b.png]” in the right",
+    )
 
     left, right = prompt(text, pictures="a"), prompt(text, pictures="a", run=1280)
     smaller = prompt_diff(left, right)
     holds(smaller, left, right)
-    assert smaller.findings == ("a.png takes 4 tokens in the left, 1,280 in the right",)
+    assert smaller.findings == (
+        f"after “<|im_start|>user↵”: “[{PAD} × 4 from a.png]” in the left, “[{PAD} × 1,280 from a.png]” in the right",
+    )
 
 
 def test_a_placeholder_as_plain_text_is_a_different_placeholder() -> None:
     left, right = prompt(f"{USER}<image>q"), prompt(f"{USER}{PAD}q", pictures="a")
     diff = prompt_diff(left, right)
     holds(diff, left, right)
-    assert diff.findings == ("the right has a.png where the left has “<image>” that is not a picture",)
-    assert prompt_diff(prompt(f"{USER}q"), right).findings == ("the left lacks a.png",)
+    label = f"“[{PAD} × 4 from a.png]”"
+    assert diff.findings == (f"after “<|im_start|>user↵”: “<image>” in the left, {label} in the right",)
+    assert prompt_diff(prompt(f"{USER}q"), right).findings == (f"the right adds {label} after “<|im_start|>user↵”",)
 
 
-def test_text_behind_the_end_does_not_make_the_generation_prompt_missing() -> None:
-    diff = compare(f"{USER}q{END}", f"{USER}q{END}USER: <image>\nWhat is here? ASSISTANT:")
-    assert diff.findings == ("the right adds “USER: <image>↵What is here? ASSISTANT:” at the end",)
-
-
-def test_an_image_in_another_turn_is_reported_as_moved() -> None:
-    left = prompt(f"{USER}{PAD}What?{END}A star.<|im_end|>\n{USER}Sure?{END}", pictures="a")
-    right = prompt(f"{USER}What?{END}A star.<|im_end|>\n{USER}{PAD}Sure?{END}", pictures="a")
-    diff = prompt_diff(left, right)
-    holds(diff, left, right)
-    assert diff.findings == ("a.png moved from user turn 1 to user turn 2",)
-
-
-def test_exchanged_images_are_reported_as_exchanged() -> None:
-    text = f"{USER}{PAD} and {PAD}?{END}"
-    left, right = prompt(text, pictures="ab"), prompt(text, pictures="ba")
-    assert prompt_diff(left, right).findings == ("a.png and b.png changed places",)
+def test_images_with_the_same_name_are_told_apart_by_their_hashes() -> None:
+    one = prompt(f"{USER}{PAD}q", pictures="a")
+    twin = msgspec.structs.replace(one.attachments[0], sha256="b" * 64)
+    (finding,) = prompt_diff(one, msgspec.structs.replace(one, attachments=(twin,))).findings
+    assert "from a.png (aaaaaaaa)]” in the left" in finding
+    assert "from a.png (bbbbbbbb)]” in the right" in finding
 
 
 def test_the_word_system_in_a_question_is_no_system_prompt() -> None:
@@ -216,7 +184,7 @@ def test_hostile_text_in_findings_is_visible() -> None:
     diff = compare(f"{USER}q{END}", f"<|im_start|>system\n\x1b[31m\u202eevil{'x' * 500}<|im_end|>\n{USER}q{END}")
     (finding,) = diff.findings
     assert finding.isprintable()
-    assert len(finding) < 150
+    assert len(finding) < 200
 
 
 def test_twenty_thousand_tokens_are_compared_with_little_work() -> None:

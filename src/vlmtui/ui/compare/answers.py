@@ -134,8 +134,7 @@ def _prompts(found: PromptDiff | None) -> Iterator[TextBlock]:
         yield _muted(f"All {count:,} tokens are identical.")
         return
     first = found.first_divergence
-    place = f", in {found.first_turn} of the chat template" if found.first_turn else ""
-    yield _verdict("Prompts", "different" if first is None else f"different from token {first:,} on{place}", good=False)
+    yield _verdict("Prompts", "different" if first is None else f"different from token {first:,} on", good=False)
     for finding in found.findings:
         yield TextBlock(one_line(finding), label=Content.styled("• ", "bold $text-warning"))
     for number, block in enumerate(_spans(found.spans)):
