@@ -11,7 +11,7 @@ ALIKE = [
     set(names.split())
     for names in (
         "abort back cancel close leave leave_edit no stop take_back",
-        "ask check_again measure regenerate render_again retry run_again send",
+        "ask measure regenerate render_again retry run_again send",
         "new new_chat new_plan",
         "edit rename",
         "copy copy_answer",

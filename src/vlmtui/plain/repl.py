@@ -59,7 +59,6 @@ ELSEWHERE: Mapping[str, str] = {
     "engine": "`vlmtui --plain --engine NAME --continue`",
     "fan_out": "`vlmtui ask --fan-out seed=1,2,3 …`",
     "inspect": "`vlmtui prompt FAMILY …` and `vlmtui ask --json …`",
-    "lint": "`vlmtui lint MODEL`",
     "look": "`vlmtui ask --fan-out picture=sent,none …`",
     "page": "/attach FILE#page=2",
     "restart_engine": "/model NAME",

@@ -305,16 +305,6 @@ class VlmtuiApp(App[ExitReport | None]):
 
         self.push_screen(InspectorScreen(report, again=again))
 
-    def open_lint(self, model: Model) -> None:
-        """Check the model's chat template and tokenizer, and show the findings."""
-        from vlmtui.session.lint import lint_model
-        from vlmtui.ui.inspector.lint_screen import LintScreen
-
-        reader = self.services.reader
-        trusts = model.spec.trust_remote_code
-        lint = partial(lint_model, model, reader, trust_remote_code=trusts) if reader is not None else None
-        self.push_screen(LintScreen(model.spec.name, lint))
-
     def open_places(self, places: AnswerPlaces, numbers: Sequence[int]) -> None:
         """Show the boxes and points of an answer. `numbers`: the numbers that its images or videos have in the
         conversation."""

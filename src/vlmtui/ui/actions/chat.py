@@ -158,7 +158,6 @@ CHAT = Scope(
             leader="i",
             usage="/inspect NUMBER",
         ),
-        Action("lint", "Check template", "Check the model's chat template and tokenizer for faults.", usage="/lint"),
         Action(
             "fan_out",
             "Fan out",

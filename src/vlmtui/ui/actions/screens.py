@@ -194,18 +194,6 @@ LOGPROB_TEXT = Scope(
     ),
 )
 
-LINT = Scope(
-    "findings",
-    "In the findings about a template",
-    actions=(
-        Action("close", "Back", "Back to the conversation.", "escape,q", footer=True),
-        Action("check_again", "Check again", "Read the model's files again.", "r", leader="r", footer=True),
-        Action("copy", "Copy", "Copy the findings to your clipboard.", "y", leader="y", footer=True),
-        *_SEARCH,
-    ),
-    fixed=(FixedKey("↑ ↓", "The previous and the next finding."),),
-)
-
 PLACES = Scope(
     "places",
     "Where an answer points",

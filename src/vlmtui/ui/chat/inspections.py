@@ -22,7 +22,7 @@ from vlmtui.ui.chat.part import ChatPart, dialog
 
 
 class Inspections(ChatPart):
-    """Opens the inspector, lint, and the image views."""
+    """Opens the inspector and the image views."""
 
     @dialog
     async def action_inspect(self, number: str = "") -> None:
@@ -32,9 +32,6 @@ class Inspections(ChatPart):
         model = engines.model
         again = partial(request_again, self._chat, exchange, known, model.family) if model and known.recipe else None
         self._app.open_inspector(made_here(known, family_of(known, model, self._screen.services.registry)), again=again)
-
-    def action_lint(self) -> None:
-        self._app.open_lint(self._engines.require_model())
 
     def action_locate(self, what: str = "") -> None:
         """Insert the prompt that the model family's TOML record gives for locating `what` in an image or video."""

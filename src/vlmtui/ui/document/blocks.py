@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len, chop_cells
 from textual.content import Content, Span
@@ -141,53 +141,28 @@ class PromptBlock(Block):
         edge: str = "",
         margin: int = 0,
         break_style: str = "",
-        is_numbered: bool = False,
-        barred: Collection[int] = (),
     ) -> None:
         """`lines`: control characters in them must be visible already. `break_style`: the style of the sign ↵ that
-        shows line breaks; empty: no sign. `is_numbered`: show line numbers. `barred`: the indices of lines that get a
-        warning bar."""
+        shows line breaks; empty: no sign."""
         super().__init__()
         self.written = lines
         self.edge, self.margin = edge, margin
         self._break_style = break_style
-        self._digits = len(str(len(lines))) if is_numbered else 0
-        self._barred = barred
-        self._rows: list[int] = []
-        """The index of each row's line."""
 
     def lay_out(self, width: int) -> Lines:
-        found: Lines = []
-        self._rows = []
-        for number, line in enumerate(self.written):
-            rows = self._rows_of(number, line, width)
-            found += rows
-            self._rows += [number] * len(rows)
-        return found
+        return [row for number, line in enumerate(self.written) for row in self._rows_of(number, line, width)]
 
     def _rows_of(self, number: int, line: Content, width: int) -> Lines:
         has_break = bool(self._break_style) and number < len(self.written) - 1
         shown = Content.assemble(line, (BREAK, self._break_style)) if has_break else line
-        room = max(width - (self._digits + 1 if self._digits else 0), _NARROWEST)
         found: Lines = []
         start = 0
-        for part in row_lengths(shown, room):
-            row = Line.of(shown[start : start + part], spaces_after(found[-1].plain) if found else None)
-            if self._digits:
-                head = f"{'' if found else number + 1:>{self._digits}} "
-                row = row.after((head, "$muted"))
-            found.append(row)
+        for part in row_lengths(shown, max(width, _NARROWEST)):
+            found.append(Line.of(shown[start : start + part], spaces_after(found[-1].plain) if found else None))
             start += part
         if has_break:
             found[-1] = found[-1].but(tail=len(BREAK))
         return found
-
-    def edge_at(self, number: int) -> str:
-        return "$warning" if self._rows[number] in self._barred else self.edge
-
-    def row_of(self, line: int) -> int:
-        """Return the first row of a line."""
-        return next((row for row, number in enumerate(self._rows) if number >= line), 0)
 
 
 def row_lengths(line: Content, width: int) -> list[int]:

@@ -37,10 +37,6 @@ class Block(ABC):
     def fit(self, width: int) -> None:
         self.lines, self.width = self.lay_out(width), width
 
-    def edge_at(self, number: int) -> str:
-        """Return the style of the bar at the left edge of a line; empty: no bar."""
-        return self.edge
-
     def clicked(self, number: int, column: int) -> object:
         """Return what is shown at this column of a line, if a click there has a meaning, or else None."""
         return None
