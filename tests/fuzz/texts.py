@@ -42,7 +42,6 @@ from vlmtui.registry.routes import route_name, status_of, why_closed
 from vlmtui.session.comparison import SavedPrompts, draft_file, read_draft
 from vlmtui.session.generation import make_request
 from vlmtui.session.prompt_history import PromptHistory
-from vlmtui.session.recent_folders import RecentFolders
 from vlmtui.ui.terminal.driver import ReportFilter
 
 STORED = Path(__file__).parents[1] / "data" / "stored"
@@ -73,7 +72,6 @@ def text_readers() -> list[Reader]:
         Reader("kept answers", _spools, _read_spool),
         Reader("protocol frames", _frames, _read_frames),
         Reader("prompt history", lambda _: [b'"first"\n"second \\u00e9"\n', b'"x"\n' * 50], _read_history),
-        Reader("recent folders", lambda _: [b'["/home/me", "/tmp"]\n'], _read_folders),
         Reader("raw drafts", _raw_drafts, _read_drafts),
         Reader("terminal reports", _reports, _read_reports),
     ]
@@ -276,12 +274,6 @@ def _read_history(folder: Path, data: bytes) -> None:
     history.older("")
     history.add("new")
     assert PromptHistory(folder / "history.jsonl").older("") == "new"
-
-
-def _read_folders(folder: Path, data: bytes) -> None:
-    recent = RecentFolders(_put(folder, "folders.json", data) / "folders.json")
-    recent.remember([folder / "a.png"])
-    assert recent.folders[0] == folder
 
 
 def _raw_drafts(_: Path) -> Sequence[bytes]:

@@ -19,7 +19,6 @@ from tests.support.videos import write_video
 from tests.support.waiting import until
 from vlmtui.media.folder import FolderView, Sort, list_folder
 from vlmtui.session.cost import EstimateTokens
-from vlmtui.session.recent_folders import RecentFolders
 from vlmtui.ui.actions import ACTIONS
 from vlmtui.ui.attachments.browser import BrowserScreen, FileList, FilePreview, FilterInput, preview_file
 from vlmtui.ui.help import show_leader
@@ -35,7 +34,6 @@ class Host(App[None]):
         super().__init__()
         self.folder = folder
         self.graphics = Graphics("halfcell")
-        self.recent = RecentFolders(folder / ".state" / "folders.json")
         self.look = FolderView()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -45,7 +43,7 @@ class Host(App[None]):
         self.register_theme(DARK)
         self.theme = DARK.name
         widths: EstimateTokens = lambda _modality, size, _frames: size[0]  # noqa: E731
-        browser = BrowserScreen(self.folder, recent=self.recent, look=self.look, estimate=widths)
+        browser = BrowserScreen(self.folder, look=self.look, estimate=widths)
         self.push_screen(browser, self._done)
 
     def action_leader(self) -> None:
@@ -302,41 +300,6 @@ async def test_a_missing_typed_path_is_reported_and_not_attached(folder: Path) -
         assert app.browser.folder == folder
 
 
-async def test_recent_folders_are_offered_and_remembered(folder: Path) -> None:
-    app = Host(folder)
-    app.recent.remember([folder / "sub" / "c.png"])
-    app.recent.remember([folder / "gone" / "x.png"])
-    async with app.run_test(size=(120, 30)) as pilot:
-        await until(pilot, lambda: len(app.names()) == 4)
-        await pilot.press("ctrl+x", "h")
-        await until(pilot, lambda: "Recent folders" in screen_text(app))
-        shown = app.browser.query_one(FileList)
-        assert [entry.path for entry in shown.rows] == [folder / "sub"], "what is gone is not offered"
-        assert "/sub/ " in shown.draw(0, 60)[0].plain, "of a long path the end is seen"
-        await pilot.press("escape")
-        await until(pilot, lambda: len(app.names()) == 4)
-        await pilot.press("ctrl+x", "h")
-        await until(pilot, lambda: len(app.names()) == 1)
-        await pilot.press("s", "u", "b", "enter")
-        await until(pilot, lambda: app.names() == ["c.png"])
-        assert app.browser.folder == folder / "sub"
-        await pilot.press("backspace")
-        await until(pilot, lambda: len(app.names()) == 4)
-        await pilot.press("end", "enter")
-        assert app.result == [folder / "b.png"]
-        assert app.recent.folders[0] == folder
-
-
-async def test_without_recent_folders_a_sentence_says_so(folder: Path) -> None:
-    app = Host(folder)
-    async with app.run_test(size=(120, 30)) as pilot:
-        await until(pilot, lambda: len(app.names()) == 4)
-        await pilot.press("ctrl+x", "h")
-        await until(pilot, lambda: "after you attach a file" in screen_text(app))
-        await pilot.press("enter", "space", "ctrl+x", "a", "down")
-        assert not app.is_done()
-
-
 async def test_a_video_shows_its_first_frame_and_how_long_it_is(folder: Path) -> None:
     frames = [np.full((48, 64, 3), (250, 0, 0) if number == 0 else (0, 0, 250), np.uint8) for number in range(8)]
     write_video(folder / "sub" / "v.mp4", frames, fps=4)
@@ -430,7 +393,7 @@ async def test_the_active_keys_are_shown(folder: Path) -> None:
         await until(
             pilot, lambda: "Enter Open · Space Mark · ← Parent folder · ~ / Path · Esc Cancel" in screen_text(app)
         )
-        assert "Ctrl+X… a Mark all · O Sort · H Hidden · h Recent folders" in screen_text(app)
+        assert "Ctrl+X… a Mark all · O Sort · H Hidden" in screen_text(app)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12)])
@@ -438,12 +401,9 @@ async def test_a_name_cannot_act_on_the_terminal(tmp_path: Path, size: tuple[int
     nasty = tmp_path / "\x1b]0;t\x07[red]\u202e"
     make_pictures(nasty, "\x1b[2Jx.png", os.fsdecode(b"\xff.png"))
     app = Host(nasty)
-    app.recent.remember([nasty / "x.png"])
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: len(app.browser.query_one(FileList).rows) == 2)
         await until(pilot, lambda: bool(app.preview.facts_text))
-        await pilot.press("ctrl+x", "h")
-        await until(pilot, lambda: "Recent" in screen_text(app))
         text = screen_text(app)
         assert not any(char in text for char in "\x1b\x07\u202e")
         text.encode()

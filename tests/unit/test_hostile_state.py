@@ -26,7 +26,6 @@ from vlmtui.registry.match import model_of
 from vlmtui.registry.remote_code import RemoteCode
 from vlmtui.session.comparison import draft_file, read_draft
 from vlmtui.session.prompt_history import PromptHistory
-from vlmtui.session.recent_folders import RecentFolders
 
 NO_VALUE = {
     "deep": b'{"a": ' + b"[" * 200_000,
@@ -66,12 +65,7 @@ def fingerprint_of(paths: Paths, make: Callable[[Path], object]) -> object:
     return engines.all() or None
 
 
-def recent_folders(paths: Paths, make: Callable[[Path], object]) -> object:
-    make(paths.state / "folders.json")
-    return RecentFolders(paths.state / "folders.json").folders or None
-
-
-READERS = (raw_draft, worker_record, unfetched_answer, fingerprint_of, recent_folders)
+READERS = (raw_draft, worker_record, unfetched_answer, fingerprint_of)
 
 
 @pytest.mark.parametrize("data", NO_VALUE.values(), ids=NO_VALUE)

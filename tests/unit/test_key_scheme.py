@@ -16,7 +16,7 @@ ALIKE = [
         "edit rename",
         "copy copy_answer",
         "take_in_again undo",
-        "comparisons earlier recent",
+        "comparisons earlier",
         "inspect facts list",
         "filter find search",
         "mark_all select_all",

@@ -38,7 +38,7 @@ class FolderEntry(msgspec.Struct, frozen=True):
 
     path: Path
     name: str
-    """The last part of the path; for a recent folder the whole path, with `~` for the home folder."""
+    """The last part of the path."""
     is_folder: bool
     size: int
     """Bytes; 0 for a folder."""
@@ -84,20 +84,14 @@ class FolderView:
         entries: Iterable[FolderEntry],
         shown: Iterable[FolderEntry],
         marked: Collection[FolderEntry],
-        *,
-        are_recent: bool = False,
     ) -> str:
-        """Return a line with the numbers of marked files, files and folders, and the sort order.
-
-        `are_recent`: True if the entries are recently used folders instead of a folder's content.
-        """
+        """Return a line with the numbers of marked files, files and folders, and the sort order."""
         parts = [f"{len(marked):,} marked, {human_bytes(sum(entry.size for entry in marked))}"] if marked else []
         folders = [entry.is_folder for entry in shown]
         files, of_all = folders.count(False), [entry.is_folder for entry in self.shown(entries, "")].count(False)
-        if not are_recent:
-            parts.append(f"{files:,} of {counted(of_all, 'file')}" if files < of_all else counted(files, "file"))
-        parts += [counted(folders.count(True), "folder")] if any(folders) or are_recent else []
-        parts.append(Sort.NEWEST if are_recent else self.sort)
+        parts.append(f"{files:,} of {counted(of_all, 'file')}" if files < of_all else counted(files, "file"))
+        parts += [counted(folders.count(True), "folder")] if any(folders) else []
+        parts.append(self.sort)
         parts += ["hidden too"] if self.hidden else []
         return " · ".join(parts)
 
@@ -125,16 +119,6 @@ def list_folder(folder: Path) -> list[FolderEntry]:
         name = os.fsencode(folder).decode(errors="replace")
         raise bad_input(f"Can't read the folder {name}: {why}.") from error
     return sorted(entries, key=lambda entry: (not entry.is_folder, natural(entry.name)))
-
-
-def list_folders(folders: Iterable[Path]) -> list[FolderEntry]:
-    """Return entries for the folders that still exist, with their whole paths. Blocking."""
-    entries: list[FolderEntry] = []
-    for folder in folders:
-        with suppress(OSError, ValueError):
-            if folder.is_dir():
-                entries.append(FolderEntry(folder, home_short(folder), True, 0, folder.stat().st_mtime))
-    return entries
 
 
 def home_short(path: Path) -> str:

@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from vlmtui.session.fan_out import FanOut, Plan
     from vlmtui.session.lanes import InFlightRequest
     from vlmtui.session.prompt_report import PromptReport
-    from vlmtui.session.recent_folders import RecentFolders
     from vlmtui.session.recovery import InterruptedAnswers
     from vlmtui.session.seeing import ModelView, OcclusionPlan
     from vlmtui.session.settings import ChatSettings
@@ -271,14 +270,12 @@ class VlmtuiApp(App[ExitReport | None]):
 
         return await ask_user(self, ChoiceScreen(title, lines, text=text))
 
-    async def choose_files(
-        self, folder: Path, *, recent: RecentFolders, look: FolderView, estimate: EstimateTokens | None
-    ) -> FilesChoice:
+    async def choose_files(self, folder: Path, *, look: FolderView, estimate: EstimateTokens | None) -> FilesChoice:
         """Let the user choose files, starting in `folder`. `look`: the sort order, and whether hidden files are shown;
         contains the user's changes afterwards. `estimate`: returns the tokens of an attachment."""
         from vlmtui.ui.attachments.browser import BrowserScreen, FilesChoice
 
-        browser = BrowserScreen(folder, recent=recent, look=look, estimate=estimate)
+        browser = BrowserScreen(folder, look=look, estimate=estimate)
         paths = await ask_user(self, browser)
         return FilesChoice(tuple(paths or ()), browser.folder)
 

@@ -392,9 +392,8 @@ BROWSER = Scope(
         Action("mark_all", "Mark all", "Mark all files shown, or unmark them.", leader="a"),
         Action("sort", "Sort", "Sort by name, newest first, or largest first.", leader="O"),
         Action("hidden", "Hidden", "Show hidden files and folders, or hide them.", leader="H"),
-        Action("recent", "Recent folders", "Show folders you attached files from.", leader="h"),
         Action("complete", "Complete", "Complete the path being typed.", "tab", priority=True),
-        Action("leave", "Cancel", "Clear the filter, leave the recent folders, or cancel.", "escape", priority=True),
+        Action("leave", "Cancel", "Clear the filter, or cancel.", "escape", priority=True),
         *row_moves("file", {"first": "ctrl+home", "last": "ctrl+end"}, priority=True),
     ),
     fixed=(

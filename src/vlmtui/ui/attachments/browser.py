@@ -22,10 +22,9 @@ from textual.widgets import Input, Static
 
 from vlmtui.domain.conversation import Modality
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.media.folder import FolderEntry, FolderView, home_short, list_folder, list_folders, typed_path
+from vlmtui.media.folder import FolderEntry, FolderView, home_short, list_folder, typed_path
 from vlmtui.reading import shown_name
 from vlmtui.session.cost import EstimateTokens
-from vlmtui.session.recent_folders import RecentFolders
 from vlmtui.text import counted, human_bytes, one_line
 from vlmtui.ui.actions import ACTIONS, bindings
 from vlmtui.ui.keys import LEADER, hint, shown_keys, spell_key
@@ -57,8 +56,7 @@ class FileList(RowList[FolderEntry]):
         when = time.strftime("%Y-%m-%d", time.localtime(entry.modified))
         facts = f"{'' if entry.is_folder else human_bytes(entry.size):>{_SIZE}}  {when}"
         room = max(_NAME_MIN, width - len(mark) - len(facts) - 1)
-        text = _fitting(entry.shown, room) if "/" in entry.name else entry.shown
-        name = Content.styled(text, "$text-accent" if entry.is_folder else "").truncate(room, ellipsis=True)
+        name = Content.styled(entry.shown, "$text-accent" if entry.is_folder else "").truncate(room, ellipsis=True)
         name = name.pad_right(room - name.cell_length)
         return [Content.assemble((mark, "$accent"), name, " ", (facts, "$muted"))]
 
@@ -72,9 +70,8 @@ class FolderTitle(Static):
         super().__init__(id=id, markup=False)
         self._text = ""
 
-    def show(self, folder: Path | None, otherwise: str = "") -> None:
-        """Show the path of `folder`; if it is None, show the text `otherwise`."""
-        self._text = one_line(home_short(folder)) if folder else otherwise
+    def show(self, folder: Path) -> None:
+        self._text = one_line(home_short(folder))
         self._fit()
 
     @on(events.Resize)
@@ -333,7 +330,6 @@ _TALL = 40
 _SLOW_S = 0.3
 """Seconds after which "Reading …" is shown for a slow folder."""
 _EMPTY = "Nothing to attach here."
-_EMPTY_RECENT = "No recent folders yet. They appear after you attach a file."
 
 
 class FilesChoice(msgspec.Struct, frozen=True):
@@ -354,28 +350,25 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
 
     @dataclass
     class FolderRead(Message):
-        """A folder was read: its entries, or the error. `folder` None: the recent folders."""
+        """A folder was read: its entries, or the error."""
 
-        folder: Path | None
+        folder: Path
         outcome: list[FolderEntry] | VlmtuiError
 
     def __init__(
         self,
         folder: Path,
         *,
-        recent: RecentFolders | None = None,
         look: FolderView | None = None,
         estimate: EstimateTokens | None = None,
     ) -> None:
-        """`recent`: remembers the folders of chosen files. `look`: the sort order, and whether hidden files are shown;
-        the user can change both. `estimate`: returns the tokens of an attachment."""
+        """`look`: the sort order, and whether hidden files are shown; the user can change both. `estimate`: returns the
+        tokens of an attachment."""
         super().__init__()
         self.folder = folder.absolute()
         self._marks: dict[Path, FolderEntry] = {}
-        self._requested: Path | None = self.folder
-        """The folder requested last, whose entries may not be read yet. None: the recent folders."""
-        self._shows_recent = False
-        self._recent = recent
+        self._requested = self.folder
+        """The folder requested last, whose entries may not be read yet."""
         self._look = look or FolderView()
         self._entries: list[FolderEntry] = []
         self._shown: list[FolderEntry] = []
@@ -412,10 +405,8 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
                 self.action_mark()
             case "home" | "end":
                 self.action_move("first" if event.key == "home" else "last")
-            case _ if self._shows_recent:
-                self._open(self.folder)
             case _:
-                self._open((self._requested or self.folder).parent)
+                self._open(self._requested.parent)
 
     @on(Input.Changed)
     def _filter_changed(self, event: Input.Changed) -> None:
@@ -433,7 +424,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         typed = typed_path(self._filter.value)
         is_typed = typed is not None and typed[0] == event.folder
         if isinstance(event.outcome, VlmtuiError):
-            self._requested = None if self._shows_recent else self.folder
+            self._requested = self.folder
             if is_typed:
                 self._problem = one_line(event.outcome.message)
                 self._show()
@@ -442,9 +433,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
                 self._show_state()
             return
         self._problem = ""
-        came_from = None if self._shows_recent else self.folder
-        self._shows_recent = event.folder is None
-        self.folder = event.folder or self.folder
+        came_from, self.folder = self.folder, event.folder
         self._entries = event.outcome
         if not is_typed:
             self._filter.value = ""
@@ -460,7 +449,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         """Open the highlighted folder; attach the marked files, or else the highlighted one."""
         entry = self._files.current
         typed = typed_path(self._filter.value)
-        if self._requested != (None if self._shows_recent else self.folder):
+        if self._requested != self.folder:
             return
         if self._problem:
             self.notify(self._problem, severity="error", markup=False)
@@ -469,9 +458,9 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         elif entry is not None and entry.is_folder:
             self._open(entry.path)
         elif self._marks:
-            self._return_files(self.marked)
+            self.dismiss(self.marked)
         elif entry is not None:
-            self._return_files([entry.path])
+            self.dismiss([entry.path])
 
     def action_mark(self) -> None:
         entry = self._files.current
@@ -503,9 +492,6 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         self._look.hidden = not self._look.hidden
         self._show()
 
-    def action_recent(self) -> None:
-        self._open(self.folder if self._shows_recent else None)
-
     def action_complete(self) -> None:
         """Complete the typed path with the highlighted name."""
         entry, value = self._files.current, self._filter.value
@@ -519,8 +505,6 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         """Clear the filter; if the filter is empty, close the browser."""
         if self._filter.value:
             self._filter.value = ""
-        elif self._shows_recent:
-            self._open(self.folder)
         else:
             self.dismiss(None)
 
@@ -531,55 +515,44 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
     @property
     def _keys(self) -> str:
         first = f"{hint(self.app, 'browser.choose')} · Space Mark · ← Parent folder · ~ / Path"
-        by_letter = (ACTIONS[f"browser.{name}"] for name in ("mark_all", "sort", "hidden", "recent"))
+        by_letter = (ACTIONS[f"browser.{name}"] for name in ("mark_all", "sort", "hidden"))
         second = " · ".join(f"{spell_key(action.leader)} {action.title}" for action in by_letter)
         return f"{first} · {hint(self.app, 'browser.leave')}\n{shown_keys(self.app, ACTIONS[LEADER])}… {second}"
-
-    def _return_files(self, files: list[Path]) -> None:
-        if self._recent is not None:
-            self._recent.remember(files)
-        self.dismiss(files)
 
     def _show(self, highlight: Path | None = None) -> None:
         """Show the matching entries, and keep the highlight if possible."""
         typed = typed_path(self._filter.value)
         wanted = typed[1] if typed else self._filter.value
-        shown = [] if self._problem else self._look.shown(self._entries, wanted)
-        # The recent folders are sorted already, newest first.
-        shown = shown if self._shows_recent else self._look.arranged(shown)
+        shown = [] if self._problem else self._look.arranged(self._look.shown(self._entries, wanted))
         if typed and wanted:
             highlight = next((entry.path for entry in shown if entry.name == wanted), None)
         elif highlight is None and self._files.current is not None:
             highlight = self._files.current.path
-        empty = "" if self._problem else _EMPTY_RECENT if self._shows_recent else _EMPTY
+        empty = "" if self._problem else _EMPTY
         at = next((at for at, entry in enumerate(shown) if entry.path == highlight), 0)
         self._shown = shown
         self._files.show(shown, highlight=at, empty=empty)
         self._show_state()
 
     def _show_state(self) -> None:
-        self.query_one(FolderTitle).show(None if self._shows_recent else self.folder, "Recent folders")
-        told = self._look.summary(self._entries, self._shown, self._marks.values(), are_recent=self._shows_recent)
+        self.query_one(FolderTitle).show(self.folder)
+        told = self._look.summary(self._entries, self._shown, self._marks.values())
         self.query_one("#state", Static).update(self._problem or told)
         self.query_one("#state").set_class(bool(self._problem), "-trouble")
 
-    def _open(self, folder: Path | None) -> None:
-        """Read a folder in a thread; None: the recent folders. Show it, unless the user has opened another one
-        meanwhile."""
+    def _open(self, folder: Path) -> None:
+        """Read a folder in a thread. Show it, unless the user has opened another one meanwhile."""
         self._requested = folder
         self._list(folder)
         self.set_timer(_SLOW_S, self._tell_slow)
 
     def _tell_slow(self) -> None:
-        if self._requested is not None and self._requested != self.folder:
+        if self._requested != self.folder:
             self.query_one("#state", Static).update(f"Reading {one_line(str(self._requested))} …")
 
     @work(thread=True, group="list", exclusive=True)
-    def _list(self, folder: Path | None) -> None:
+    def _list(self, folder: Path) -> None:
         try:
-            found = (
-                list_folders(self._recent.folders if self._recent else ()) if folder is None else list_folder(folder)
-            )
-            self.post_message(self.FolderRead(folder, found))
+            self.post_message(self.FolderRead(folder, list_folder(folder)))
         except VlmtuiError as error:
             self.post_message(self.FolderRead(folder, error))

@@ -27,7 +27,6 @@ from vlmtui.session.cost import tokens_before_attaching
 from vlmtui.session.draft import DraftToken
 from vlmtui.session.exchange import attachments_named
 from vlmtui.session.models import excess_media
-from vlmtui.session.recent_folders import RecentFolders
 from vlmtui.text import counted, is_number, one_line
 from vlmtui.ui.chat.part import ChatPart, background
 from vlmtui.ui.keys import with_remedy
@@ -151,7 +150,6 @@ class AttachmentSources(ChatPart):
     def __init__(self, screen: ChatScreen) -> None:
         super().__init__(screen)
         self._folder = Path.cwd()
-        self._recent = RecentFolders(screen.services.paths.state / "folders.json")
         self._inbox: Inbox | None = None
         self._arrived: list[Path] = []
         self._look = FolderView()
@@ -184,7 +182,6 @@ class AttachmentSources(ChatPart):
         files = [source for source in sources if isinstance(source, Path)]
         if files:
             self._folder = files[-1].parent
-            self._recent.remember(files)
         if len(sources) > ASK_ABOVE:
             self._screen.start_dialog(partial(self._attach_many, sources))
         else:
@@ -230,7 +227,7 @@ class AttachmentSources(ChatPart):
     async def _browse(self) -> None:
         model = self._engines.model
         estimate = partial(tokens_before_attaching, model) if model is not None else None
-        chosen = await self._app.choose_files(self._folder, recent=self._recent, look=self._look, estimate=estimate)
+        chosen = await self._app.choose_files(self._folder, look=self._look, estimate=estimate)
         self._folder = chosen.folder
         if chosen.paths:
             self.attach_files(chosen.paths)
