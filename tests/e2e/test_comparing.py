@@ -65,7 +65,7 @@ def export(terminal: Terminal, path: Path) -> None:
 
 
 def replay(paths: Paths, document: Path) -> subprocess.CompletedProcess[str]:
-    command = [*APP, "replay", str(document)]
+    command = [*APP, "check", str(document)]
     return subprocess.run(command, env=environment(paths), capture_output=True, text=True, check=False)
 
 

@@ -147,7 +147,7 @@ def test_replay_repeats_an_adapters_answer(
     said = [json.loads(one.read_text())["sides"][0] for one in (kept, without)]
     assert said[0]["adapter"] == str(strong) and said[1]["adapter"] == ""
     assert said[0]["answer"] != said[1]["answer"]
-    ran = vlmtui("replay", str(kept), str(without), "--adapter", str(strong), "--json")
+    ran = vlmtui("check", str(kept), str(without), "--adapter", str(strong), "--json")
     assert ran.code == 0, ran.out + ran.err
     results = json.loads(ran.out)["results"]
     assert [(one["same"], one["answer"]) for one in results] == [(True, one["answer"]) for one in said]

@@ -177,7 +177,7 @@ def test_the_command_line_fans_out_over_everything_that_the_app_does(cli: Comman
     assert (written.sampling.seed, written.sampling.temperature) == (3, 0.7)
     assert [side.sampling for side in written.sides] == [{"max_tokens": 5}, {"max_tokens": 7}]
     assert [side.label for side in written.sides] == ["max tokens 5", "max tokens 7"]
-    assert cli("replay", str(document)).code == 0
+    assert cli("check", str(document)).code == 0
 
 
 def test_a_failed_lane_keeps_the_other_answers(cli: CommandLine) -> None:
@@ -219,7 +219,7 @@ def test_a_document_is_run_again(cli: CommandLine, tmp_path: Path) -> None:
     assert cli("ask", "one", "--image", CIRCLE, "--mode", "both", "--export", str(document)).code == 0
     for file in cli.paths.media.rglob("*.png"):
         file.unlink()
-    ran = cli("replay", str(document))
+    ran = cli("check", str(document))
     assert ran.code == 0, ran.out + ran.err
     assert "2 compared: 2 the same, 0 differ, 0 failed." in ran.err
     told = json.loads(document.read_text())
@@ -227,7 +227,7 @@ def test_a_document_is_run_again(cli: CommandLine, tmp_path: Path) -> None:
     side["answer_token_ids"][1] += 1
     side["answer"] = "something else"
     document.write_text(json.dumps(told))
-    ran = cli("replay", str(document))
+    ran = cli("check", str(document))
     assert ran.code == 1
     assert "raw · here: answer: from token 1 on: " in ran.out
     assert "2 compared: 1 the same, 1 differ, 0 failed." in ran.err
@@ -236,7 +236,7 @@ def test_a_document_is_run_again(cli: CommandLine, tmp_path: Path) -> None:
 def test_a_fan_out_is_run_again_with_the_same_values(cli: CommandLine, tmp_path: Path) -> None:
     document = tmp_path / "a.json"
     assert cli("ask", "one", "--fan-out", "seed=3,4", "--logprobs", "1", "--export", str(document)).code == 0
-    ran = cli("replay", str(document), "--json")
+    ran = cli("check", str(document), "--json")
     assert [one["case"] for one in json.loads(ran.out)["results"]] == ["seed 3 chat", "seed 4 chat"]
     assert ran.code == 0
 
@@ -263,6 +263,6 @@ def test_an_unusable_document_is_refused_before_anything_is_loaded(cli: CommandL
         (json.dumps({**whole, "model": "no-such-model"}), "no-such-model"),
     ):
         document.write_text(content)
-        ran = cli("replay", str(document))
+        ran = cli("check", str(document))
         assert ran.code == 2 and words in ran.out, ran.out + ran.err
     assert json.loads(cli("ps", "--json").out) == []
