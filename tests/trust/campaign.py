@@ -187,7 +187,7 @@ class Ways:
         folder = self.folder / "golden"
         folder.mkdir(exist_ok=True)
         (folder / "one.json").write_bytes(self.inputs.golden(number))
-        options = ["--with-engine"] if number % 2 else []
+        options = ["--on", "here"] if number % 2 else []
         self._command("check", str(folder), *options)
         self._command("check", str(folder / "one.json"))
 

@@ -92,12 +92,10 @@ class Limit(msgspec.Struct, frozen=True):
     dtype: str = ""
     """The coarser number format of the two engines; empty: unknown, and taken for 16 bits."""
 
-    def of(self, *ones: TokenLogprob) -> float:
-        """Return the limit at a token: the noise, and at least the rounding of the number format. The largest of the
-        log-probabilities stands for the size of the model's numbers."""
+    def of(self, logprob: float) -> float:
+        """Return the limit for this log-probability: the noise, and at least the rounding of the number format."""
         relative, absolute = _CLOSE.get(self.dtype, _CLOSE["bfloat16"])
-        size = max(abs(value) for one in ones for value in _values(one).values())
-        return max(self.noise or 0.0, absolute + relative * size)
+        return max(self.noise or 0.0, absolute + relative * abs(logprob))
 
 
 class StageResult(msgspec.Struct, frozen=True):
@@ -300,13 +298,12 @@ def _at_equal_tokens(ours: CheckedSide, theirs: CheckedSide) -> list[Pair]:
 
 def _logprobs(pairs: Sequence[Pair], limit: Limit, ours: CheckedSide, theirs: CheckedSide) -> StageResult:
     """Compare log-probabilities after the same tokens. The one that exceeds its limit most stands for all."""
-    limits = [limit.of(*pair) for pair in pairs]
     found = [(at, *one) for at, (left, right) in enumerate(pairs) for one in _likely_tokens(left, right)]
     if not found:
         return StageResult(Stage.LOGPROBS, StageOutcome.UNKNOWN, "the engines tell no common log-probability")
-    at, token, one, other = max(found, key=lambda each: abs(each[2] - each[3]) / limits[each[0]])
+    at, token, one, other = max(found, key=lambda each: abs(each[2] - each[3]) / limit.of(each[3]))
     largest = max(abs(each[2] - each[3]) for each in found)
-    apart, allowed = abs(one - other), limits[at]
+    apart, allowed = abs(one - other), limit.of(other)
     kind = "noise" if limit.noise is not None and limit.noise >= allowed else "rounding"
     if apart <= allowed:
         said = f"{len(pairs)} tokens, at most {largest:.2g} apart"
@@ -352,7 +349,7 @@ def _is_tie(ours: CheckedSide, theirs: CheckedSide, at: int, limit: Limit) -> bo
         known = _values(side.logprobs[at])
         if not all(token in known for token in chosen):
             return False
-        if abs(known[chosen[0]] - known[chosen[1]]) > 2 * limit.of(side.logprobs[at]):
+        if abs(known[chosen[0]] - known[chosen[1]]) > 2 * limit.of(max(known[one] for one in chosen)):
             return False
     return True
 
