@@ -22,7 +22,7 @@ from vlmtui.domain.conversation import (
     attachments_of,
     user_turn,
 )
-from vlmtui.domain.generation import Cancelled, Failed, Failure, Finished, PromptReady
+from vlmtui.domain.generation import Failed, Failure, PromptReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.export.comparison import export_comparison
@@ -190,30 +190,6 @@ async def test_the_first_differing_token_has_requested_log_probabilities(cat: At
     assert (found.index, found.left.text, found.right.text) == (1, " red", " blue")
     assert found.left.logprob == -0.25
     assert found.left.top == ((" red", -0.25), (" red?", -1.75), (" red!", -3.0))
-
-
-async def test_one_side_is_stopped_and_the_other_goes_on() -> None:
-    pause = asyncio.Event()
-    comparison, engine = comparing(), await ready(["Half ", Hold(asyncio.Event())], ["All ", Hold(pause), "of it"])
-    await filled(comparison, engine)
-    comparison.prepare()
-    comparison.begin(engine)
-    task = asyncio.ensure_future(comparison.answer())
-    while not (comparison.chat.answer and comparison.chat.answer.text):
-        await asyncio.sleep(0)
-    await comparison.stop("chat")
-    while comparison.chat.is_running:
-        await asyncio.sleep(0)
-    assert comparison.raw.is_running
-    pause.set()
-    await task
-    assert comparison.chat.answer is not None
-    assert comparison.raw.answer is not None
-    assert isinstance(comparison.chat.answer.outcome, Cancelled)
-    assert comparison.chat.answer.text == "Half "
-    assert isinstance(comparison.raw.answer.outcome, Finished)
-    assert comparison.raw.answer.text == "All of it"
-    assert comparison.difference().failed == ("chat",)
 
 
 async def test_one_side_fails_and_the_other_goes_on() -> None:

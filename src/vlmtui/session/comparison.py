@@ -556,11 +556,9 @@ class PromptComparison:
         """Run both lanes until they end, after `begin`."""
         await self._lanes.run()
 
-    async def stop(self, *modes: PromptMode) -> None:
-        """Stop these sides; keep the partial answers."""
-        for side in self.sides:
-            if side.mode in modes and side.lane is not None:
-                await side.lane.stop()
+    async def stop(self) -> None:
+        """Stop both sides; keep the partial answers."""
+        await self._lanes.stop()
 
     def difference(self) -> Difference:
         """Compute the differences. Slow for long prompts."""

@@ -38,8 +38,6 @@ COMPARISON = Scope(
         Action(
             "fix", "Fix", "Fix the finding in the raw prompt.", "f8", leader="full_stop", footer=True, priority=True
         ),
-        Action("stop_chat", "Stop chat", "Stop the left answer.", leader="1", run="stop('chat')", footer=True),
-        Action("stop_raw", "Stop raw", "Stop the right answer.", leader="2", run="stop('raw')", footer=True),
         Action("fill", "Load prompt", "Load the raw prompt from the template or a saved one.", leader="P", footer=True),
         Action("save", "Save", "Save the raw prompt under a name.", "ctrl+s", leader="s", footer=True, priority=True),
         Action(

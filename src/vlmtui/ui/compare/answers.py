@@ -24,7 +24,7 @@ from vlmtui.session.generation import Answer, waiting_line
 from vlmtui.text import counted, one_line, visible
 from vlmtui.ui.document.blocks import PlainBlock, TextBlock
 from vlmtui.ui.document.view import INTERVAL_S, DocumentView
-from vlmtui.ui.keys import error_text, key_of, with_keys
+from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 if TYPE_CHECKING:
@@ -356,9 +356,9 @@ class AnswerPanel(Vertical):
         self.view.show(self.text)
         self.view.is_following = answer.outcome is None
 
-    def grow(self, waits_for: str = "", stop: str = "") -> bool:
+    def grow(self, waits_for: str = "") -> bool:
         """Show new text; at the end of the answer, show its facts or its failure. Return True if anything new was
-        shown. `waits_for`: why the request is not sent yet. `stop`: the key that stops the answer."""
+        shown. `waits_for`: why the request is not sent yet."""
         answer = self.answer
         if answer is None or self.is_over:
             return False
@@ -369,7 +369,7 @@ class AnswerPanel(Vertical):
             self.text.show(self.text.text + visible("".join(fresh)))
             self.view.changed(self.text)
         if not self.is_over:
-            self._count(answer, waits_for, stop)
+            self._count(answer, waits_for)
             return bool(fresh)
         if answer.failure is not None:
             self.view.add(_failure_block(answer.failure))
@@ -389,11 +389,10 @@ class AnswerPanel(Vertical):
         self.text.mark(shown.spans)
         self.view.changed(self.text)
 
-    def _count(self, answer: Answer, waits_for: str, stop: str) -> None:
+    def _count(self, answer: Answer, waits_for: str) -> None:
         """Show the number of tokens so far, or why there is none."""
         waits = f"Waits for {one_line(waits_for)}" if waits_for else waiting_line(answer) or "Waiting"
-        told = counted(answer.tokens, "token") if answer.tokens else waits
-        told = f"{told} · {stop}" if stop else f"{told} …"
+        told = f"{counted(answer.tokens, 'token') if answer.tokens else waits} …"
         is_wider = len(told) != len(self._told)
         if is_wider or time.monotonic() >= self._told_s + _COUNT_EVERY_S:
             self.facts.update(told, layout=is_wider)
@@ -424,10 +423,8 @@ class AnswerPane(AnswerPanel):
     }
     """
 
-    def __init__(self, stop: str = "", *, id: str) -> None:
-        """`stop`: the id of the action that stops the answer; empty: none."""
+    def __init__(self, *, id: str) -> None:
         super().__init__(has_edge=True, id=id)
-        self._stop = stop
         self._mark = Static(classes="mark", markup=False)
         self._warning = ""
         self._timer: Timer | None = None
@@ -459,8 +456,7 @@ class AnswerPane(AnswerPanel):
 
     def update_answer(self) -> None:
         """Show the answer so far, and its outcome at the end."""
-        stop = f"{key_of(self.app, self._stop)} Stop" if self._stop else ""
-        self.grow(stop=stop)
+        self.grow()
         if self.is_over and self._timer is not None:
             self._timer.stop()
             self._timer = None

@@ -242,9 +242,9 @@ class AnswerTile(AnswerPanel, can_focus=True):
         self._prompt.display = bool(change)
         self._prompt.update(change)
 
-    def grow(self, waits_for: str = "", stop: str = "") -> bool:
+    def grow(self, waits_for: str = "") -> bool:
         """Show new text; at the end, scroll to the beginning, unless the user has scrolled."""
-        has_grown = super().grow(waits_for, stop)
+        has_grown = super().grow(waits_for)
         if has_grown and self.is_over and self.view.is_following:
             self.view.is_following = False
             self.view.scroll_to(y=0, animate=False)

@@ -82,7 +82,7 @@ class CompareScreen(SidesScreen):
 
     def side(self, mode: PromptMode) -> Sequence[Widget]:
         prompt = self._left if mode == "chat" else self.pane
-        return prompt, AnswerPane(f"comparison.stop_{mode}", id=f"{mode}-answer")
+        return prompt, AnswerPane(id=f"{mode}-answer")
 
     def document(self) -> Comparison | None:
         return self.comparison.document() if self.comparison.is_over else None
@@ -142,8 +142,6 @@ class CompareScreen(SidesScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         match action:
-            case "stop":
-                return self._side(parameters[0]).is_running
             case "send":
                 return not self.comparison.is_running
             case "next_finding" | "fix":
@@ -172,15 +170,11 @@ class CompareScreen(SidesScreen):
         self._answer()
 
     @work(group="stop")
-    async def action_stop(self, mode: PromptMode) -> None:
-        await self.comparison.stop(mode)
-
-    @work(group="stop")
     async def action_leave(self) -> None:
         """Stop running answers. If none is running, or if this was called before, return to the chat."""
         if self.comparison.is_running and not self._was_told_to_stop:
             self._was_told_to_stop = True
-            await self.comparison.stop("chat", "raw")
+            await self.comparison.stop()
         else:
             self.dismiss()
 
@@ -288,9 +282,6 @@ class CompareScreen(SidesScreen):
         focused = self.focused
         in_raw = focused is not None and any(node.id == "raw-side" for node in focused.ancestors_with_self)
         return self.comparison.raw if in_raw else self.comparison.chat
-
-    def _side(self, mode: object) -> ComparedSide:
-        return self.comparison.raw if mode == "raw" else self.comparison.chat
 
     def _show_begun(self, findings: Sequence[Finding]) -> None:
         """Show the answers that are starting, and the findings about the raw prompt."""
