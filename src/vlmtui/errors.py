@@ -49,7 +49,6 @@ class Remedy(Enum):
     LEAVE_OUT_OLDEST = auto()
     SEND_AGAIN = auto()
     ATTACH_FILE = auto()
-    ATTACH_INBOX = auto()
     START_CONVERSATION = auto()
     RESTORE_CONVERSATION = auto()
     FILL_RAW_PROMPT = auto()

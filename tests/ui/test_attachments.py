@@ -18,11 +18,11 @@ from tests.support.pictures import Easel
 from tests.ui.conftest import StartChat, picture
 from vlmtui.domain.conversation import Attachment, ChatPrompt, Media, Text, VideoSampling
 from vlmtui.media import stage
+from vlmtui.ui.attachments.browser import BrowserScreen, FileList
 from vlmtui.ui.attachments.frames import FramesChoice, FramesScreen
 from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.suggestions import SuggestionMenu
-from vlmtui.ui.services import Delays
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
@@ -262,19 +262,19 @@ async def test_a_web_address_is_attached(chatting: StartChat, tmp_path: Path) ->
         server.shutdown()
 
 
-async def test_the_inbox_shows_the_copy_command_and_offers_new_files(
-    chatting: StartChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with chatting(delays=Delays(inbox=0.02)) as chat:
+async def test_the_inbox_shows_the_copy_command_and_the_browser_opens_there(chatting: StartChat) -> None:
+    async with chatting() as chat:
         inbox = chat.screen.services.paths.inbox
         chat.app.run_action_id("inbox")
         await chat.until(lambda: "scp" in chat.notes)
         assert str(inbox) in chat.notes
         assert inbox.stat().st_mode & 0o777 == 0o700
         picture(inbox, "from home.png")
-        await chat.until(lambda: "from home.png" in chat.notes)
-        assert chat.composer.text == ""
-        await chat.pilot.press("alt+i")
+        await chat.pilot.press("ctrl+o")
+        await chat.until(
+            lambda: isinstance(chat.app.screen, BrowserScreen) and bool(chat.app.screen.query_one(FileList).rows)
+        )
+        await chat.pilot.press("enter")
         await chat.until(lambda: [item.name for item in chat.controller.draft.attachments] == ["from home.png"])
 
 

@@ -17,7 +17,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 SLEEPS = {
     "store/database.py: sleep in alone": "another process holds the lock",
-    "ui/chat/attachments.py: sleep in AttachmentSources._watch_inbox": "a folder, maybe over a network",
     "worker/backends/remote/engine.py: sleep in RemoteEngine.generate": "nothing tells when to send a request again",
     "worker/backends/remote/probe.py: sleep in wait_for": "nothing tells that a server begins to listen",
     "worker/backends/vllm/engine.py: sleep in VllmEngine.died": "vLLM does not tell that its core has died",

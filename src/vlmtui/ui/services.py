@@ -28,8 +28,6 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
 
     quit_again: float = 2.0
     """A second Ctrl+C within this time quits."""
-    inbox: float = 1.0
-    """Interval between checks of the inbox folder."""
     retry_write: float = 3.0
     """Interval between attempts to write to a store that fails."""
 

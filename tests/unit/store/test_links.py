@@ -9,7 +9,6 @@ import pytest
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.content_store import remove_copies, require_intact, store_bytes
-from vlmtui.media.inbox import Inbox
 from vlmtui.store.opening import FILE
 from vlmtui.store.store import Store
 
@@ -69,16 +68,3 @@ def test_a_folder_of_the_store_that_is_a_link_is_refused(data: Path, other: Path
     with pytest.raises(VlmtuiError, match="not your own folder"):
         store_bytes(b"picture", data / "media", ".png", name="a.png")
     assert list(other.parent.iterdir()) == [other]
-
-
-def test_a_file_of_the_inbox_that_becomes_a_link_is_not_offered(data: Path, other: Path) -> None:
-    inbox = Inbox(data)
-    picture = data / "a.png"
-    picture.write_bytes(b"\x89PNG\r\n\x1a\n")
-    assert inbox.scan() == []
-    picture.unlink()
-    picture.symlink_to(other)
-    assert inbox.scan() == [] and inbox.scan() == []
-    (data / "b.png").symlink_to(data / "b.png")
-    (data / "folder").symlink_to(other.parent)
-    assert inbox.scan() == [] and inbox.scan() == []

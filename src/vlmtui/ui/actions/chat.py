@@ -103,7 +103,7 @@ CHAT = Scope(
         Action(
             "inbox",
             "Inbox",
-            "Attach new files from the inbox folder, or show how to copy files there.",
+            "Show the command that copies files from your computer, and open the file browser there.",
             "alt+i",
             leader="b",
             usage="/inbox",

@@ -61,7 +61,6 @@ REMEDIES: dict[Remedy, str] = {
     Remedy.LEAVE_OUT_OLDEST: "{leave_out_oldest} leaves out the oldest.",
     Remedy.SEND_AGAIN: "{take_in_again} undoes it.",
     Remedy.ATTACH_FILE: "{attach} attaches a file.",
-    Remedy.ATTACH_INBOX: "{inbox} attaches.",
     Remedy.START_CONVERSATION: "{conversation_list.new} starts a new one; then you can delete this one.",
     Remedy.RESTORE_CONVERSATION: "{conversation_list.undo} restores it.",
     Remedy.FILL_RAW_PROMPT: "{comparison.fill} fills it.",

@@ -15,7 +15,7 @@ from textual.containers import ItemGrid, Vertical
 from textual.widgets import Static
 
 from vlmtui.domain.conversation import Attachment, Modality
-from vlmtui.errors import Remedy, VlmtuiError, bad_input
+from vlmtui.errors import Remedy, bad_input
 from vlmtui.media.folder import FolderView
 from vlmtui.media.gather import ASK_ABOVE, gather
 from vlmtui.media.notes import warning_of
@@ -33,7 +33,6 @@ from vlmtui.ui.keys import with_remedy
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 if TYPE_CHECKING:
-    from vlmtui.media.inbox import Inbox
     from vlmtui.ui.chat.screen import ChatScreen
 
 THUMBNAIL_WIDTH = 32
@@ -150,8 +149,6 @@ class AttachmentSources(ChatPart):
     def __init__(self, screen: ChatScreen) -> None:
         super().__init__(screen)
         self._folder = Path.cwd()
-        self._inbox: Inbox | None = None
-        self._arrived: list[Path] = []
         self._look = FolderView()
 
     def action_attach(self, text: str = "") -> None:
@@ -170,12 +167,13 @@ class AttachmentSources(ChatPart):
         self.attach_files(paths)
 
     def action_inbox(self) -> None:
-        """Attach new files from the inbox folder; if there are none, show the command that copies files there."""
-        if self._arrived:
-            arrived, self._arrived = self._arrived, []
-            self.attach_files(arrived)
-        else:
-            self._screen.start(self._offer_inbox, "gather")
+        """Show and copy the command that copies files into the inbox folder. The file browser then opens there."""
+        from vlmtui.media.inbox import scp_line
+
+        self._folder = private_dir(self._screen.services.paths.inbox)
+        line = scp_line(self._folder)
+        self._app.copy_to_clipboard(line)
+        self._app.tell(f"{one_line(line)}\n(copied) The file browser now opens there:", Remedy.ATTACH_FILE, seconds=15)
 
     def attach_files(self, sources: Sequence[Path | str]) -> None:
         """Attach files and web addresses at the cursor; ask first if there are more than ASK_ABOVE."""
@@ -198,31 +196,6 @@ class AttachmentSources(ChatPart):
         question = f"Attach all {len(sources)} files to the message?"
         if await self._app.confirm(question, yes=f"Attach {len(sources)} files"):
             self._screen.panel.attach(sources)
-
-    async def _offer_inbox(self) -> None:
-        from vlmtui.media.inbox import Inbox, scp_line
-
-        folder = self._screen.services.paths.inbox
-        private_dir(folder)
-        inbox = await asyncio.to_thread(Inbox, folder) if self._inbox is None else None
-        if inbox is not None:
-            self._inbox = inbox
-            self._screen.start(partial(self._watch_inbox, inbox), "inbox", exclusive=True)
-        line = scp_line(folder)
-        self._app.copy_to_clipboard(line)
-        self._app.tell(f"{one_line(line)}\n(copied) New files there are offered here.", seconds=15)
-
-    async def _watch_inbox(self, inbox: Inbox) -> None:
-        while True:
-            await asyncio.sleep(self._screen.services.delays.inbox)
-            try:
-                arrived = await asyncio.to_thread(inbox.scan)
-            except VlmtuiError:
-                continue
-            if arrived:
-                self._arrived += arrived
-                names = ", ".join(one_line(path.name) for path in arrived[:3]) + (" …" if len(arrived) > 3 else "")
-                self._app.tell(f"In the inbox: {names}.", Remedy.ATTACH_INBOX, seconds=15)
 
     async def _browse(self) -> None:
         model = self._engines.model
