@@ -11,7 +11,9 @@ import msgspec
 import pytest
 
 from tests.support.command_line import CommandLine, opened
+from tests.unit.store.made import exchange
 from vlmtui.inspection.replay import from_json, to_json
+from vlmtui.store.store import Store
 
 
 @pytest.fixture
@@ -202,3 +204,27 @@ def test_two_batches_are_compared_item_by_item(cli: CommandLine, tmp_path: Path)
     assert cli("check", before, better, "--json").code == 1
     ran = cli("check", before, str(tmp_path / "none.jsonl"))
     assert ran.code == 2 and "none.jsonl" in ran.err
+
+
+def test_batch_items_and_conversations_are_cases(cli: CommandLine, tmp_path: Path) -> None:
+    asked, two = tmp_path / "asked.jsonl", ("--model", "shapes", "--on", "here", "--on", "here dtype=bfloat16")
+    items = [{"id": "a", "prompt": "one two"}, {"id": "b", "raw": "<|im_start|>user\nhi"}]
+    asked.write_text("".join(json.dumps(item) + "\n" for item in items))
+    ran = cli("check", str(asked), *two)
+    assert ran.code == 0, ran.out + ran.err
+    assert [row.split()[1:3] for row in ran.out.splitlines()[1:3]] == [["a", "chat"], ["b", "raw"]]
+    ran = cli("check", str(asked), "--on", "here")
+    assert ran.code == 2 and "The file names no model" in ran.out and "--model" in ran.out
+    asked.write_text('{"id": "a"}\n')
+    ran = cli("check", str(asked), *two)
+    assert ran.code == 2 and "line 1: An item has one of prompt, messages and raw." in ran.out
+
+    store = Store.open(cli.paths.data, cli.paths.media)
+    conversation = store.new_conversation(title="A talk", model="shapes")
+    exchange(store, conversation, 1)
+    store.close()
+    exported = tmp_path / "talk.json"
+    assert cli("export", conversation, "-o", str(exported)).code == 0
+    ran = cli("check", str(exported), *two)
+    assert ran.code == 0, ran.out + ran.err
+    assert ran.out.splitlines()[1].split()[1:4] == ["answer", "1", "chat"]
