@@ -32,15 +32,8 @@ _ARGUMENTS = (
 _WHOLE_MAX = 64 * 2**20
 """The most bytes of a file that is read whole. Larger ones are sampled, since the load reads them anyway."""
 _SAMPLE = 1024
-_HEADER_MAX = 100_000_000
 _SAMPLES = 1024
 _READERS = 8
-
-
-class _Tensor(msgspec.Struct):
-    """A tensor in the header of a safetensors file; the entry `__metadata__` has no offsets."""
-
-    data_offsets: tuple[int, int] = (0, 0)
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -57,7 +50,7 @@ class LoadedFiles:
     """The files of an engine. Make it before the load, call `loaded` after it, then `changed` at any time.
 
     A file with an unchanged signature is not read again. If the signature has changed, the content decides: a small
-    file's whole content; of large files samples, in safetensors of every tensor.
+    file's whole content, of large files samples.
     """
 
     def __init__(self, spec: LoadSpec) -> None:
@@ -182,28 +175,14 @@ def _differences(before: Mapping[str, str], now: Mapping[str, str], *, with_new:
 
 def _content_digest(descriptor: int, size: int) -> str:
     digest = hashlib.blake2b(f"{size}\0".encode(), digest_size=16)
-    for start, length in _places(descriptor, size):
+    for start, length in _places(size):
         digest.update(os.pread(descriptor, length, start))
     return digest.hexdigest()
 
 
-def _places(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the (offset, bytes) to read of a file: all of it, or the header of a safetensors file and the beginning,
-    middle and end of each tensor, or samples at equal distances."""
+def _places(size: int) -> Iterator[tuple[int, int]]:
+    """Yield the (offset, bytes) to read of a file: all of it, or samples at equal distances."""
     if size <= _WHOLE_MAX:
         yield from ((start, 2**20) for start in range(0, size, 2**20))
-        return
-    header = int.from_bytes(os.pread(descriptor, 8, 0), "little")
-    try:
-        text = os.pread(descriptor, header, 8) if header <= _HEADER_MAX else b""
-        tensors = msgspec.json.decode(text, type=dict[str, _Tensor]).values()
-        bounds = [(8 + header + first, 8 + header + end) for first, end in (one.data_offsets for one in tensors)]
-        if any(first > end for first, end in bounds) or sum(end - first for first, end in bounds) != size - 8 - header:
-            raise ValueError("the tensors don't fill the file")
-    except (ValueError, RecursionError):  # no safetensors file, or a broken one
+    else:
         yield from ((start, _SAMPLE) for start in (*range(0, size, size // _SAMPLES), size - _SAMPLE))
-        return
-    yield 0, 8 + header
-    for first, end in bounds:
-        for start in (first, (first + end) // 2, max(first, end - _SAMPLE)):
-            yield start, min(_SAMPLE, end - start)

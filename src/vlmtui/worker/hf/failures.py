@@ -9,6 +9,13 @@ import msgspec
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 
+ONE_EACH = "Use exactly one placeholder for each attachment."
+
+
+def mismatch(message: str, *, detail: str = "", hint: str = ONE_EACH) -> VlmtuiError:
+    """Return PLACEHOLDER_MISMATCH, for a prompt whose placeholders do not match its attachments."""
+    return VlmtuiError(ErrorKind.PLACEHOLDER_MISMATCH, message, detail=detail, hint=hint)
+
 
 class FailureRule(msgspec.Struct, frozen=True):
     """One kind of failure: a pattern of the exception's text, and the message and hint to show."""

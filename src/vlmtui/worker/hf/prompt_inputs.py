@@ -13,7 +13,8 @@ import msgspec
 
 from vlmtui.domain.conversation import ChatPrompt, Message, MessagesPrompt, Modality, Text, Turn
 from vlmtui.domain.generation import MediaSpan, SeenMedium, View
-from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.errors import bad_input
+from vlmtui.worker.hf.failures import mismatch
 from vlmtui.worker.hf.media_items import VISUAL, MediaItem, patch_size_of, tensor_facts
 from vlmtui.worker.hf.processor_arguments import check_arguments, merged_arguments
 from vlmtui.worker.hf.rendering import TemplateProcesses, render_messages
@@ -157,7 +158,6 @@ def _unpadded(found: dict[str, Any]) -> dict[str, Any]:
     return {**found, "pixel_values": pixels[:, :height, :width]}
 
 
-_HINT = "Use exactly one placeholder for each attachment."
 _TEXT_INPUTS = ("input_ids", "attention_mask")
 _OF_THE_PROMPT = (*_TEXT_INPUTS, "mm_token_type_ids", "token_type_ids", "cross_attention_mask")
 """Outputs of the processor that belong to the prompt, not to an attachment."""
@@ -237,7 +237,7 @@ class PromptBuilder:
         try:
             outputs = self._process(text, items, special_tokens, given)
         except StopIteration as error:  # asyncio cannot pass it on
-            raise _mismatch("The prompt has more placeholders than there are attachments.") from error
+            raise mismatch("The prompt has more placeholders than there are attachments.") from error
         rows = outputs["input_ids"]
         ids = tuple(int(token) for token in (rows[0] if hasattr(rows[0], "__len__") else rows))
         positions = media_positions(ids, self._tokens, {item.modality for item in items})
@@ -289,10 +289,10 @@ class PromptBuilder:
         for modality in VISUAL:
             count = len(positions[modality])
             if not wanted[modality] and count:
-                raise _mismatch(f"The prompt has placeholders for a {modality}, and none is attached.")
+                raise mismatch(f"The prompt has placeholders for a {modality}, and none is attached.")
             is_known = self._tokens[modality] or (modality == "video" and self._tokens["image"])
             if wanted[modality] and is_known and count < wanted[modality]:
-                raise _mismatch(f"The prompt has fewer placeholders than {modality}s.")
+                raise mismatch(f"The prompt has fewer placeholders than {modality}s.")
 
 
 def check_limits(items: Sequence[MediaItem], limits: Mapping[Any, int]) -> None:
@@ -320,10 +320,6 @@ def _videos(videos: Sequence[Any]) -> dict[str, Any]:
         for frames, about in videos
     ]
     return {"videos": [frames for frames, _ in videos], "video_metadata": metadata, "do_sample_frames": False}
-
-
-def _mismatch(message: str) -> VlmtuiError:
-    return VlmtuiError(ErrorKind.PLACEHOLDER_MISMATCH, message, hint=_HINT)
 
 
 def seen_media(

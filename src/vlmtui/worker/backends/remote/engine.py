@@ -66,6 +66,7 @@ from vlmtui.worker.backends.remote.http_api import (
 )
 from vlmtui.worker.backends.remote.options import ServerOptions, server_options
 from vlmtui.worker.backends.remote.probe import CHAT, GENERATE, ServedModel, ServerFacts, ask_for_metrics, wait_for
+from vlmtui.worker.hf.failures import mismatch
 from vlmtui.worker.hf.template_variables import read_variables
 
 
@@ -117,7 +118,6 @@ class PartBuffer:
         )
 
 
-_ONE_EACH = "Use exactly one placeholder for each attachment."
 _EXPANDED = 8
 """From this number on, equal placeholders in a row count as an expanded placeholder."""
 
@@ -151,7 +151,7 @@ class Placeholders:
         elif isinstance(prompt, ChatPrompt):
             for modality, text in self._ids.values():
                 if any(text in turn.text for turn in prompt.turns):
-                    raise _mismatch(f"{one_line(text)} in the text of a message would count as an attached {modality}.")
+                    raise mismatch(f"{one_line(text)} in the text of a message would count as an attached {modality}.")
 
     def check_given(self, ids: Sequence[int], spans: Sequence[MediaSpan], attachments: Sequence[Attachment]) -> None:
         """Raise VlmtuiError(PLACEHOLDER_MISMATCH) if the server's prompt `ids` has a placeholder outside of `spans`.
@@ -160,12 +160,12 @@ class Placeholders:
         if attachments and not spans:
             return
         if len(spans) != len(attachments):
-            raise _mismatch(f"The server put {len(spans)} media into the prompt, of {len(attachments)} attached.")
+            raise mismatch(f"The server put {len(spans)} media into the prompt, of {len(attachments)} attached.")
         covered = {place for span in spans for place in range(span.offset, span.offset + span.length)}
         for place, token in enumerate(ids):
             if token in self._ids and place not in covered:
                 modality, text = self._ids[token]
-                raise _mismatch(
+                raise mismatch(
                     f"{one_line(text)} (token {place} of the prompt) does not match any attached {modality}."
                 )
 
@@ -179,15 +179,11 @@ class Placeholders:
             return
         if wanted and (run := re.search(rf"({form})\1{{{_EXPANDED - 1},}}", text)):
             times = len(run[0]) // len(run[1])
-            raise _mismatch(
+            raise mismatch(
                 f"A placeholder is expanded already: {one_line(run[1])} stands {times} times in a row.",
-                "The server would expand it once more. Write it once for each attachment.",
+                hint="The server would expand it once more. Write it once for each attachment.",
             )
-        raise _mismatch(f"The prompt has {found} {modality} placeholders for {wanted} {modality}s.")
-
-
-def _mismatch(message: str, hint: str = _ONE_EACH) -> VlmtuiError:
-    return VlmtuiError(ErrorKind.PLACEHOLDER_MISMATCH, message, hint=hint)
+        raise mismatch(f"The prompt has {found} {modality} placeholders for {wanted} {modality}s.")
 
 
 _ALWAYS_KEPT = 32

@@ -24,7 +24,7 @@ from vlmtui.protocol.endpoint import peer_uid, require_owner
 from vlmtui.text import one_line
 from vlmtui.worker.backends.remote.answer_stream import valid_text
 from vlmtui.worker.backends.remote.options import ServerOptions, server_address
-from vlmtui.worker.hf.failures import FailureRule, classify
+from vlmtui.worker.hf.failures import ONE_EACH, FailureRule, classify
 
 _SETTING = "in config.toml: [engines.NAME]"
 _CERTIFICATE_HINT = (
@@ -118,7 +118,7 @@ _KNOWN = tuple(
             ErrorKind.PLACEHOLDER_MISMATCH,
             r"Failed to apply prompt replacement",
             "The prompt has fewer placeholders than there are attachments.",
-            "Use exactly one placeholder for each attachment.",
+            ONE_EACH,
         ),
         (
             ErrorKind.NO_NETWORK,

@@ -1,29 +1,15 @@
-"""The `Backend` of Hugging Face Transformers: loading, progress from the log, and explanations of its exceptions."""
+"""The `Backend` of Hugging Face Transformers: loading, and explanations of its exceptions."""
 
 from __future__ import annotations
 
 import re
 from functools import partial
 
-from vlmtui.domain.engine import LoadSpec, LoadStage
+from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import ErrorKind
-from vlmtui.worker.backends.contract import Backend, HostedEngine, LoadStep, Report, explain_load, explain_request
-from vlmtui.worker.hf.failures import FILE_RULES, FailureRule
-
-_MARKS = (
-    re.compile(r"(?P<detail>Loading (?:weights|checkpoint shards)):\s*(?P<percent>\d+)%\|"),
-    re.compile(r"(?P<detail>\S+\.(?:safetensors|bin|pt)):\s*(?P<percent>\d+)%\|"),
-    re.compile(r"(?P<detail>Fetching \d+ files):\s*(?P<percent>\d+)%\|"),
-)
-
-
-def read_progress(line: str) -> LoadStep | None:
-    """Return the progress that a log line reports, or None."""
-    for pattern in _MARKS:
-        if found := pattern.search(line):
-            return LoadStep(LoadStage.WEIGHTS, found["detail"], min(100, int(found["percent"])) / 100)
-    return None
-
+from vlmtui.worker.backends.contract import Backend, HostedEngine, Report, explain_load, explain_request
+from vlmtui.worker.backends.vllm.backend import read_progress
+from vlmtui.worker.hf.failures import FILE_RULES, ONE_EACH, FailureRule
 
 _MEMORY_RULE = FailureRule(
     ErrorKind.OUT_OF_MEMORY,
@@ -76,7 +62,7 @@ _REQUEST_RULES = (
             r"placeholders?.*match|Invalid input|mismatch.*(?:image|video)|StopIteration|list index out of range"
         ),
         "The placeholders in the prompt do not match the attachments.",
-        "Use exactly one placeholder for each attachment.",
+        ONE_EACH,
     ),
 )
 

@@ -19,6 +19,7 @@ _MARKS: tuple[tuple[LoadStage, re.Pattern[str]], ...] = (
         re.compile(r"Loading .*checkpoint shards:\s*(?P<percent>\d+)% Completed \| (?P<detail>\d+/\d+)"),
     ),
     (LoadStage.WEIGHTS, re.compile(r"(?P<detail>\S+\.(?:safetensors|bin|pt)):\s*(?P<percent>\d+)%\|")),
+    (LoadStage.WEIGHTS, re.compile(r"(?P<detail>Loading (?:weights|checkpoint shards)):\s*(?P<percent>\d+)%\|")),
     (LoadStage.WEIGHTS, re.compile(r"Fetching (?P<detail>\d+ files):\s*(?P<percent>\d+)%\|")),
     (LoadStage.MEMORY, re.compile(r"(?P<detail>(?:Loading weights|Model loading) took [^;]*)")),
     (LoadStage.MEMORY, re.compile(r"(?P<detail>Available KV cache memory: [\d.]+ \w+)")),
@@ -31,7 +32,7 @@ _MARKS: tuple[tuple[LoadStage, re.Pattern[str]], ...] = (
 
 
 def read_progress(line: str) -> LoadStep | None:
-    """Return the progress that a log line reports, or None."""
+    """Return the progress that a log line of vLLM, Transformers or the hub's client reports, or None."""
     text = _PREFIX.sub("", line)
     for stage, pattern in _MARKS:
         found = pattern.search(text)

@@ -63,6 +63,7 @@ from vlmtui.worker.backends.vllm.requests import (
 )
 from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION, keep_arguments_apart
 from vlmtui.worker.health import limit_memory
+from vlmtui.worker.hf.failures import mismatch
 from vlmtui.worker.hf.media_items import (
     CHUNKS,
     MODALITIES,
@@ -476,11 +477,8 @@ class VllmEngine:
         except (ValueError, RuntimeError) as error:
             # The usual cause is a missing placeholder; the exact message differs from processor to processor.
             if items and "Failed to apply prompt replacement" in str(error):
-                raise VlmtuiError(
-                    ErrorKind.PLACEHOLDER_MISMATCH,
-                    "The prompt has fewer placeholders than there are attachments.",
-                    detail=str(error),
-                    hint="Use exactly one placeholder for each attachment.",
+                raise mismatch(
+                    "The prompt has fewer placeholders than there are attachments.", detail=str(error)
                 ) from error
             raise
         check_placeholders(rendered, items, self._llm.model_config.hf_config, self._tokenizer)

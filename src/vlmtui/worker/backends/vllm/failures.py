@@ -9,7 +9,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends import contract
 from vlmtui.worker.backends.contract import chain_text
 from vlmtui.worker.health import describe_exit
-from vlmtui.worker.hf.failures import FILE_RULES, FailureRule, classify
+from vlmtui.worker.hf.failures import FILE_RULES, ONE_EACH, FailureRule, classify
 
 _DETAIL_LINES = 12
 _ERROR_LINE = re.compile(
@@ -112,7 +112,7 @@ _REQUEST_RULES: tuple[FailureRule, ...] = (
         ErrorKind.PLACEHOLDER_MISMATCH,
         re.compile(r"Failed to apply prompt replacement|placeholder tokens? .*match|Expected there to be \d+ prompt"),
         "The placeholders in the prompt do not match the attachments.",
-        "Use exactly one placeholder for each attachment.",
+        ONE_EACH,
     ),
     FailureRule(
         ErrorKind.BAD_INPUT,

@@ -17,6 +17,7 @@ from vlmtui.domain.generation import Delta, RenderRequest, ScoreRequest, SeenMed
 from vlmtui.domain.sampling import PARAMETERS, Sampling, check_texts
 from vlmtui.domain.template import TEMPLATE
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.worker.hf.failures import mismatch
 from vlmtui.worker.hf.media_items import CHUNKS, MODALITIES, VISUAL, MediaItem, of_modality
 from vlmtui.worker.hf.seen_pixels import BLACK, WHITE, blank_items, measured, normalisation_of, write_seen
 from vlmtui.worker.hf.vocabulary import VocabularyReader, stop_token_id, token_logprob
@@ -27,7 +28,6 @@ _FURTHER = (
     "thinking_token_budget",
 )  # fmt: skip
 """Fields of SamplingParams that change the answer and are not in `PARAMETERS`."""
-_HINT = "Use exactly one placeholder for each attachment."
 _ID_FIELDS = {
     "image": ("image_token_id", "image_token_index"),
     "video": ("video_token_id", "video_token_index"),
@@ -219,7 +219,7 @@ def check_placeholders(rendered: Mapping[str, Any], items: Sequence[MediaItem], 
     for modality in MODALITIES:
         found = len(of_modality(spans, modality))
         if found != wanted[modality]:
-            raise _mismatch(f"The prompt has {found} {modality} placeholders for {wanted[modality]} {modality}s.")
+            raise mismatch(f"The prompt has {found} {modality} placeholders for {wanted[modality]} {modality}s.")
     covered: set[int] = set()
     for group in spans.values():
         for span in group:
@@ -232,11 +232,7 @@ def check_placeholders(rendered: Mapping[str, Any], items: Sequence[MediaItem], 
             if found_id == token and position not in covered:
                 text = tokenizer.decode([token], skip_special_tokens=False)
                 message = f"{text} (token {position} of the prompt) does not match any attached {kind}."
-                raise _mismatch(message)
-
-
-def _mismatch(message: str) -> VlmtuiError:
-    return VlmtuiError(ErrorKind.PLACEHOLDER_MISMATCH, message, hint=_HINT)
+                raise mismatch(message)
 
 
 async def seen_media(
