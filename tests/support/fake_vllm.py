@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.fault_server import FaultServer, first_event, send, stream, token_event
+from tests.support.fault_server import FaultServer, first_event, stream, token_event
 
 VERSION = "9.9.9"
 STARTED = "started.json"
@@ -33,8 +33,8 @@ _SAYS = {
 }
 
 
-def write_fake_vllm(folder: Path, *, has_sockets: bool = True) -> Path:
-    """Write the package into a folder for Python's search path. `has_sockets`: True if its server accepts `--uds`."""
+def write_fake_vllm(folder: Path) -> Path:
+    """Write the package into a folder for Python's search path."""
     package = folder / "vllm"
     (package / "entrypoints" / "cli").mkdir(parents=True)
     (package / "entrypoints" / "openai").mkdir()
@@ -43,8 +43,7 @@ def write_fake_vllm(folder: Path, *, has_sockets: bool = True) -> Path:
         (place / "__init__.py").write_text("")
     code = "from tests.support.fake_vllm import main\n\nif __name__ == '__main__':\n    main()\n"
     (package / "entrypoints" / "cli" / "main.py").write_text(code)
-    options = "trust_request_chat_template: bool\n" + ("uds: str | None\n" if has_sockets else "")
-    (package / "entrypoints" / "openai" / "cli_args.py").write_text(options)
+    (package / "entrypoints" / "openai" / "cli_args.py").write_text("trust_request_chat_template: bool\n")
     (package / "engine" / "arg_utils.py").write_text('"--served-model-name" "--dtype" "--max-model-len"\n')
     return folder
 
@@ -54,14 +53,13 @@ def _core() -> None:
         time.sleep(60)
 
 
-def main(argv: Sequence[str] | None = None, server: type[KeyedServer] | None = None) -> None:
-    """Serve until killed. `server`: the server to use instead of the normal one."""
+def main(argv: Sequence[str] | None = None, server: type[FaultServer] = FaultServer) -> None:
+    """Serve until killed."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser()
     parser.add_argument("command")
     parser.add_argument("model")
     parser.add_argument("--uds")
-    parser.add_argument("--port", type=int)
     parser.add_argument("--max-model-len", type=int, default=0)
     arguments, _ = parser.parse_known_args(words)
     behaviour = Path(arguments.model).name
@@ -71,8 +69,7 @@ def main(argv: Sequence[str] | None = None, server: type[KeyedServer] | None = N
         "words": words,
         "pids": [os.getpid(), core.pid],
         "version": importlib.metadata.version("vllm"),
-        "key": os.environ.get("VLLM_API_KEY", ""),
-        "socket_was_there": bool(arguments.uds) and Path(arguments.uds).exists(),
+        "socket_was_there": Path(arguments.uds).exists(),
     }
     Path(STARTED).write_text(json.dumps(facts))
     if behaviour in _SAYS and not (behaviour == "small-context" and arguments.max_model_len <= _SMALL):
@@ -80,31 +77,14 @@ def main(argv: Sequence[str] | None = None, server: type[KeyedServer] | None = N
         print(said, file=sys.stderr, flush=True)
         core.kill()
         os._exit(status)
-    asyncio.run(_serve(arguments, behaviour, (server or KeyedServer)(str(facts["key"]))))
+    asyncio.run(_serve(arguments, behaviour, server()))
 
 
-async def _serve(arguments: argparse.Namespace, behaviour: str, server: KeyedServer) -> None:
+async def _serve(arguments: argparse.Namespace, behaviour: str, server: FaultServer) -> None:
     if behaviour == "hangs-answering":
         server.replies["/v1/chat/completions"] = [_hangs]
-    if arguments.uds:
-        listening = await asyncio.start_unix_server(server.serve, arguments.uds)
-    else:
-        listening = await asyncio.start_server(server.serve, "127.0.0.1", arguments.port)
+    listening = await asyncio.start_unix_server(server.serve, arguments.uds)
     await listening.serve_forever()
-
-
-class KeyedServer(FaultServer):
-    """A server that requires a key if it has one."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__()
-        self._key = key
-
-    async def honest(self, path: str, asked: dict[str, object], writer: asyncio.StreamWriter) -> None:
-        if self._key and f"authorization: bearer {self._key}".lower() not in self.heads[-1].lower():
-            await send(writer, {"error": "Unauthorized"}, status=401)
-            return
-        await super().honest(path, asked, writer)
 
 
 async def _hangs(server: FaultServer, writer: asyncio.StreamWriter) -> None:

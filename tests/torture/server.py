@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.support.fake_vllm import VERSION, KeyedServer, main, write_fake_vllm
-from tests.support.fault_server import DONE, event, first_event, stream
+from tests.support.fake_vllm import VERSION, main, write_fake_vllm
+from tests.support.fault_server import DONE, FaultServer, event, first_event, stream
 from tests.torture.worker import WORD_S, said
 from vlmtui.engines.installed import ADDED, EngineRecord, Engines
 from vlmtui.paths import Paths
@@ -24,7 +24,7 @@ _HELLO, _END = 9, 3
 """Tokens of the server's vocabulary."""
 
 
-class Talker(KeyedServer):
+class Talker(FaultServer):
     """Says what the last question asks for, a word a token."""
 
     async def honest(self, path: str, asked: dict[str, object], writer: asyncio.StreamWriter) -> None:

@@ -42,9 +42,9 @@ REQUEST = GenerateRequest(
 class Served:
     """Workers whose vLLM is the fake one."""
 
-    def __init__(self, folder: Path, *, has_sockets: bool = True, interpreter: str = sys.executable) -> None:
+    def __init__(self, folder: Path, *, interpreter: str = sys.executable) -> None:
         self.paths = Paths.below(folder)
-        site = write_fake_vllm(folder / "site", has_sockets=has_sockets)
+        site = write_fake_vllm(folder / "site")
         program = ServerProgram(
             interpreter=interpreter, version=VERSION, is_for_cpu=True, search_path=(str(site), str(ROOT))
         )
@@ -118,23 +118,6 @@ async def test_a_leftover_socket_is_replaced(served: Served) -> None:
     _, ready = await served.load()
     assert isinstance(ready, EngineReady)
     assert not served.started()["socket_was_there"]
-
-
-async def test_without_sockets_it_listens_on_loopback_and_asks_for_a_random_key(short_path: Path) -> None:
-    served = Served(short_path, has_sockets=False)
-    try:
-        engine, ready = await served.load()
-        assert isinstance(ready, EngineReady), ready
-        started = served.started()
-        key, words = started["key"], started["words"]
-        assert len(key) >= 32
-        assert words[words.index("--host") + 1] == "127.0.0.1"
-        assert all(key not in word for word in words)
-        assert key not in msgspec.json.encode(ready.info).decode()
-        assert key not in Endpoint.of(served.paths, served.spec("good")).log.read_text()
-        assert text_of(await answer(engine)) == "A red circle."
-    finally:
-        await served.end()
 
 
 @pytest.mark.parametrize(

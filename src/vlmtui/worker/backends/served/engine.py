@@ -10,8 +10,6 @@ import json
 import logging
 import os
 import re
-import secrets
-import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
@@ -82,7 +80,6 @@ _log = logging.getLogger(__name__)
 SOCKET = "s"
 """The name of the server's socket in the worker's folder. It is short because the whole path is limited to about 100
 bytes."""
-_KEY_FILE = "server.key"
 _METADATA = "metadata"
 _ARGUMENT_FILES = ("entrypoints/**/cli_args.py", "engine/arg_utils.py")
 """The files in which vLLM declares its server's options. `cli_args.py` is in another folder in some versions."""
@@ -92,12 +89,11 @@ _END_GRACE_S = 1.5
 
 
 class ServerProcess:
-    """A running server. `url`: where it listens. `key_file`: holds its API key; None if it needs none."""
+    """A running server. `url`: where it listens."""
 
-    def __init__(self, process: asyncio.subprocess.Process, url: str, key_file: Path | None) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
         self._process = process
         self.url = url
-        self.key_file = key_file
 
     async def ended(self) -> ProcessEnded:
         """Wait until the process ends, and return an error that says how it ended."""
@@ -121,8 +117,7 @@ def given_program() -> ServerProgram:
 
 
 async def start_server(program: ServerProgram, spec: LoadSpec, home: Path) -> ServerProcess:
-    """Start the server of a model. Its socket, or the file with its API key, goes into `home`, the worker's private
-    folder.
+    """Start the server of a model. Its socket is in `home`, the worker's private folder.
 
     Raises VlmtuiError(NO_ENGINE) if the environment has no vLLM.
     """
@@ -133,25 +128,18 @@ async def start_server(program: ServerProgram, spec: LoadSpec, home: Path) -> Se
     for flag in set(flags) - set(known):
         _log.info("vLLM %s has no %s: %s", program.version, flag.words[0], flag.reason)
     words = [word for flag in known for word in flag.words]
-    if "uds" in declared:
-        path = home / SOCKET
-        path.unlink(missing_ok=True)  # vLLM does not start if an earlier server has left its socket
-        url, key_file, where = f"unix:{path}", None, ["--uds", str(path)]
-    else:
-        port, key_file = _free_port(), home / _KEY_FILE
-        given["VLLM_API_KEY"] = secrets.token_urlsafe(32)
-        write_private(key_file, given["VLLM_API_KEY"].encode())
-        url, where = f"http://127.0.0.1:{port}", ["--host", "127.0.0.1", "--port", str(port)]
+    path = home / SOCKET
+    path.unlink(missing_ok=True)  # vLLM does not start if an earlier server has left its socket
     quiet = ["--disable-uvicorn-access-log"] if "disable_uvicorn_access_log" in declared else []
     model = spec.model
     if program.has_older_transformers and Path(model) == bundled_model():
         model = str(write_legacy_copy(bundled_model(), home / "model"))
-    arguments = ["-m", "vllm.entrypoints.cli.main", "serve", model, *words, *where, *quiet]
+    arguments = ["-m", "vllm.entrypoints.cli.main", "serve", model, *words, "--uds", str(path), *quiet]
     command = python_command(program.interpreter, *arguments)
     process = await asyncio.create_subprocess_exec(
         *bound_command(command), env=given, cwd=home, stdin=asyncio.subprocess.DEVNULL
     )
-    return ServerProcess(process, url, key_file)
+    return ServerProcess(process, f"unix:{path}")
 
 
 def _environment(program: ServerProgram, spec: LoadSpec, home: Path) -> dict[str, str]:
@@ -216,12 +204,6 @@ def _is_known(flag: str, declared: frozenset[str], spec: LoadSpec) -> bool:
     return bool({name, name.removeprefix("no_")} & {*declared, *spec.engine_args})
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 _ANY_TIME_S = 1e9
 """The time limit for connecting. It never passes: the wait ends with the server's process."""
 _END_S = 10.0
@@ -261,8 +243,6 @@ def _reached(spec: LoadSpec, process: ServerProcess) -> LoadSpec:
         arguments["placeholders"] = placeholder_texts(family)
         if family.thinking is not None:
             arguments["thinking"] = msgspec.to_builtins(family.thinking.tags)
-    if process.key_file is not None:
-        arguments["api_key_file"] = str(process.key_file)
     return msgspec.structs.replace(spec, engine_args=arguments)
 
 
