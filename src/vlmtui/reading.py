@@ -147,6 +147,15 @@ def read_json(path: Path, *, bytes_max: int, keep_surrogates: bool = False) -> o
         raise bad_input(f"{shown_name(path)} is {said}.", detail=_reason(error), hint=hint) from error
 
 
+def read_object(path: Path, *, bytes_max: int) -> dict[str, object]:
+    """Return the object in a JSON file; an empty one if the file has none or can't be read."""
+    try:
+        found = read_json(path, bytes_max=bytes_max)
+    except VlmtuiError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def decode_json(data: bytes | str, wanted: type[T]) -> T:
     """Decode JSON as the wanted type. Raises ValueError for invalid or too deeply nested JSON."""
     import msgspec  # setting up a checkout also imports this module, before any package is installed

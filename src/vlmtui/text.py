@@ -5,6 +5,7 @@ Hostile text comes from models, files, logs and servers, and may hold escapes th
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from unicodedata import category
 
@@ -70,6 +71,14 @@ def quoted(text: str, *, longest: int = 60) -> str:
 def is_number(text: str) -> bool:
     """Return whether `text` is a whole number of at most nine digits: `int` raises for thousands of digits."""
     return text.isdecimal() and len(text) <= _DIGITS_MAX
+
+
+def did_you_mean(name: str, known: Iterable[object]) -> str:
+    """Return a hint with the most similar of the known names; "" if none is similar."""
+    import difflib
+
+    close = difflib.get_close_matches(name, [str(one) for one in known], n=1)
+    return f"Did you mean {close[0]!r}?" if close else ""
 
 
 def counted(count: int, noun: str) -> str:

@@ -11,7 +11,6 @@ options of the other backends. An argument that is in no table counts as risky.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cache
@@ -23,7 +22,7 @@ from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.schema import OWN_CLASSES, Family
 from vlmtui.registry.size_limits import wrong_sizes
-from vlmtui.text import one_line
+from vlmtui.text import did_you_mean, one_line
 
 
 class Names(StrEnum):
@@ -185,8 +184,8 @@ def check_engine_args(spec: LoadSpec) -> None:
 def typed_hint(name: str) -> str:
     """Return a hint for a refused argument: a similar known name, or how the user can set it."""
     known = [*HARMLESS, *(word for words in GUARDED.values() for word in words)]
-    close = difflib.get_close_matches(name, known, n=1) if name not in known else []
-    return f"Did you mean {close[0]!r}?" if close else f"Set it yourself if you mean it: --engine-arg {name}=VALUE."
+    close = did_you_mean(name, known) if name not in known else ""
+    return close or f"Set it yourself if you mean it: --engine-arg {name}=VALUE."
 
 
 def refused_by_record(family: Family) -> tuple[str, Names] | None:

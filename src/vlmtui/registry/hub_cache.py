@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.reading import is_file, is_folder, read_json, read_whole
+from vlmtui.reading import is_file, is_folder, read_json, read_object, read_whole
 
 _CONFIG_BYTES_MAX = 10_000_000
 _INDEX_BYTES_MAX = 100_000_000
@@ -131,11 +131,8 @@ def _weights(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def _is_complete(folder: Path, sizes: Mapping[str, int]) -> bool:
-    try:
-        index = read_json(folder / "model.safetensors.index.json", bytes_max=_INDEX_BYTES_MAX)
-    except VlmtuiError:
-        index = None
-    named = index.get("weight_map") if isinstance(index, dict) else None
+    index = read_object(folder / "model.safetensors.index.json", bytes_max=_INDEX_BYTES_MAX)
+    named = index.get("weight_map")
     if not isinstance(named, dict):
         return bool(sizes)
     return all(one in sizes for one in named.values() if isinstance(one, str))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -16,6 +15,7 @@ from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.reading import merged, parse_toml, read_whole
 from vlmtui.registry.engine_arguments import refused_by_record, typed_hint
 from vlmtui.registry.schema import Family, Grounding, Layout, Lora, RawTemplate, Route, Takes, Thinking, TokenRule
+from vlmtui.text import did_you_mean
 
 _RECORD_BYTES_MAX = 1_000_000
 _FOLDER = Path(__file__).with_name("families")
@@ -156,7 +156,7 @@ def _family(table: dict[str, object], name: str, bases: Callable[[], _Tables]) -
     if base is not None:
         tables = bases()
         if base not in tables:
-            raise _invalid(name, data, "extends", f"unknown family {base!r}.", _nearest(str(base), tables))
+            raise _invalid(name, data, "extends", f"unknown family {base!r}.", did_you_mean(str(base), tables))
         inherited = tables[base][0]
         if "extends" in inherited:
             raise _invalid(name, data, "extends", f"{base!r} itself extends another family.", "Extend that one.")
@@ -175,7 +175,7 @@ def _reworded(name: str, data: object, text: str) -> VlmtuiError:
     last = re.sub(r"\[[^]]*\]", "", path).rpartition(".")[2]
     if unknown:
         field = unknown["field"]
-        hint = _nearest(field, _fields(path))
+        hint = did_you_mean(field, _fields(path))
         return _invalid(name, data, field, f"unknown field {'.'.join(filter(None, (path, field)))!r}.", hint)
     missing = re.search(r"missing required field `(?P<field>[^`]*)`", text)
     if missing:
@@ -199,11 +199,6 @@ def _fields(path: str) -> list[str]:
     if path.endswith(".tokens"):
         return ["by", *(field.name for rule in get_args(TokenRule) for field in msgspec.structs.fields(rule))]
     return [field.name for field in msgspec.structs.fields(kind)] + (["extends"] if kind is Family else [])
-
-
-def _nearest(name: str, known: Iterable[object]) -> str:
-    close = difflib.get_close_matches(name, [str(one) for one in known], n=1)
-    return f"Did you mean {close[0]!r}?" if close else ""
 
 
 def _invalid(name: str, data: object, field: str, what: str, hint: str) -> VlmtuiError:

@@ -12,7 +12,7 @@ import msgspec
 
 from vlmtui.domain.engine import REMOTE_BACKEND, LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.reading import is_file, opened, read_json, shown_name, stand_in
+from vlmtui.reading import opened, read_object, shown_name, stand_in
 from vlmtui.registry.hub_cache import model_folder
 from vlmtui.registry.size_limits import wrong_sizes
 from vlmtui.text import one_line
@@ -157,11 +157,7 @@ def _named_weights(index: Path) -> set[str]:
 
 
 def _json(path: Path) -> Mapping[str, object]:
-    try:
-        found = read_json(path, bytes_max=_JSON_BYTES_MAX) if is_file(path) else None
-    except VlmtuiError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_object(path, bytes_max=_JSON_BYTES_MAX)
 
 
 def _content_fault(path: Path, files: Set[str], loaded: Set[str]) -> FileFault | None:

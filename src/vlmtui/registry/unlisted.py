@@ -10,7 +10,7 @@ import msgspec
 
 from vlmtui.domain.conversation import Modality
 from vlmtui.errors import VlmtuiError
-from vlmtui.reading import read_json, read_struct, read_whole
+from vlmtui.reading import read_object, read_struct, read_whole
 from vlmtui.registry.hub_cache import language_value
 from vlmtui.registry.schema import Family, RawTemplate, Takes
 
@@ -98,11 +98,9 @@ def _templates(folder: Path) -> Iterator[str]:
     with suppress(VlmtuiError, UnicodeDecodeError):
         yield read_whole(folder / "chat_template.jinja", bytes_max=_TEMPLATE_BYTES_MAX).decode()
     for name in ("chat_template.json", "processor_config.json", "tokenizer_config.json"):
-        with suppress(VlmtuiError):
-            found = read_json(folder / name, bytes_max=_TOKENIZER_BYTES_MAX)
-            template = found.get("chat_template") if isinstance(found, dict) else None
-            if isinstance(template, str):
-                yield template
+        template = read_object(folder / name, bytes_max=_TOKENIZER_BYTES_MAX).get("chat_template")
+        if isinstance(template, str):
+            yield template
 
 
 def _added_tokens(folder: Path) -> dict[int, str]:
@@ -110,9 +108,9 @@ def _added_tokens(folder: Path) -> dict[int, str]:
     with suppress(VlmtuiError):
         found = read_struct(folder / "tokenizer.json", _Tokenizer, bytes_max=_TOKENIZER_BYTES_MAX)
         return {token.id: token.content for token in found.added_tokens}
-    with suppress(VlmtuiError, ValueError):
-        told = read_json(folder / "tokenizer_config.json", bytes_max=_TOKENIZER_BYTES_MAX)
-        added = told.get("added_tokens_decoder") if isinstance(told, dict) else None
+    with suppress(ValueError):
+        told = read_object(folder / "tokenizer_config.json", bytes_max=_TOKENIZER_BYTES_MAX)
+        added = told.get("added_tokens_decoder")
         pairs = added.items() if isinstance(added, dict) else ()
         return {int(id): str(token["content"]) for id, token in pairs if isinstance(token, dict) and "content" in token}
     return {}

@@ -14,7 +14,7 @@ import signal
 import sys
 from datetime import datetime
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -103,14 +103,10 @@ def template_environment() -> ImmutableSandboxedEnvironment:
     made = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
     )
-    made.filters["tojson"] = _to_json
+    made.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
     made.globals["raise_exception"] = _refuse
     made.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     return made
-
-
-def _to_json(value: object, ensure_ascii: bool = False, **options: Any) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
 
 
 def _refuse(message: str) -> None:

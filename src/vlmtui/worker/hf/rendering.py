@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from vlmtui.domain.conversation import Message, MessagesPrompt, Text, Turn
+from vlmtui.domain.conversation import ChatPrompt, Message, MessagesPrompt, Text, Turn
+from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.template import check_variables
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
@@ -195,6 +196,16 @@ def refused(error: TemplateRefusal) -> VlmtuiError:
     """Return BAD_INPUT for a conversation that the model's chat template rejects."""
     message = "The model's chat template rejects this conversation."
     return bad_input(message, detail=str(error), hint="Change the system prompt, or write the raw prompt yourself.")
+
+
+def template_of(prompt: ChatPrompt, info: EngineInfo) -> str | None:
+    """Return the chat template to use; None: the model's own. Raises VlmtuiError if there is none."""
+    if prompt.chat_template is not None or info.has_chat_template:
+        return prompt.chat_template
+    if prompt.fallback_template is None:
+        message = f"{info.spec.name} has no chat template."
+        raise VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, hint="Use a raw prompt instead.")
+    return prompt.fallback_template
 
 
 def special_tokens(source: Any) -> dict[str, object]:

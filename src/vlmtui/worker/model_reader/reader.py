@@ -16,10 +16,9 @@ from vlmtui.domain.model_reading import (
     TemplateReading,
     TokenizerReading,
 )
-from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.lint.subject import TOKEN
 from vlmtui.inspection.raw_prompt_check import special_looking
-from vlmtui.reading import is_file, read_json
+from vlmtui.reading import is_file, read_object
 from vlmtui.worker.model_reader.templates import (
     RENDER_S,
     OutOfTime,
@@ -69,11 +68,7 @@ def _stop_texts(tokenizer: Any, folder: Path) -> Iterator[str]:
 
 
 def _json(path: Path) -> dict[str, object]:
-    try:
-        found = read_json(path, bytes_max=_BYTES_MAX)
-    except VlmtuiError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_object(path, bytes_max=_BYTES_MAX)
 
 
 LOAD_S = 90.0
@@ -84,14 +79,14 @@ _VARIED_MAX = 24
 _CAUSES_MAX = 4
 
 
-def read_model(request: ReadRequest, *, seconds: float = RENDER_S, load_s: float = LOAD_S) -> ModelReading:
+def read_model(request: ReadRequest, *, seconds: float = RENDER_S) -> ModelReading:
     """Read the model's files. An error of the tokenizer is in the result's `trouble` and `message`."""
     folder = Path(request.folder) if request.folder else None
     tokenizer: Any = None
     trouble: ReadTrouble | None = None
     message = ""
     if folder is not None and request.tokenizer:
-        tokenizer, trouble, message = _loaded(folder, request.trust_remote_code, load_s)
+        tokenizer, trouble, message = _loaded(folder, request.trust_remote_code)
     variables = dict(tokenizer.special_tokens_map) if tokenizer is not None else _named_tokens(folder)
     sources = [*request.templates.items(), *(templates_in(folder) if folder else ())]
     templates = [read_template(name, source, request.cases, variables, seconds=seconds) for name, source in sources]
@@ -129,7 +124,7 @@ def _texts(templates: list[TemplateReading]) -> set[str]:
     return {one.text for template in templates for one in template.renderings.values() if one.trouble is None}
 
 
-def _loaded(folder: Path, trusted: bool, load_s: float) -> tuple[Any, ReadTrouble | None, str]:
+def _loaded(folder: Path, trusted: bool) -> tuple[Any, ReadTrouble | None, str]:
     """Load the tokenizer as vLLM does. Return it, or the reason why it cannot be loaded and the error's text."""
     if not any(is_file(folder / name) for name in _FILES):
         return None, ReadTrouble.NONE, ""
@@ -137,13 +132,13 @@ def _loaded(folder: Path, trusted: bool, load_s: float) -> tuple[Any, ReadTroubl
     if not trusted and isinstance(own_code, dict) and "AutoTokenizer" in own_code:
         return None, ReadTrouble.NEEDS_CODE, ""
     try:
-        with time_limit(load_s):
+        with time_limit(LOAD_S):
             from transformers import AutoTokenizer
 
             given = {"trust_remote_code": trusted, "local_files_only": True}
             return AutoTokenizer.from_pretrained(str(folder), **given), None, ""
     except OutOfTime:
-        return None, ReadTrouble.ENDLESS, f"not loaded within {load_s:g} s"
+        return None, ReadTrouble.ENDLESS, f"not loaded within {LOAD_S:g} s"
     except MemoryError:
         return None, ReadTrouble.TOO_BIG, ""
     except Exception as error:

@@ -171,12 +171,10 @@ def _read_template(
     return replace(read, renderings=done)
 
 
-def render_once(
-    source: str, messages: Sequence[Mapping[str, object]], variables: Mapping[str, object], *, seconds: float = RENDER_S
-) -> Rendering:
+def render_once(source: str, messages: Sequence[Mapping[str, object]], variables: Mapping[str, object]) -> Rendering:
     """Render one conversation with a generation prompt."""
     case = RenderCase("", {form: tuple(dict(one) for one in messages) for form in FORMS})
-    reading = read_template("", source, [case], variables, seconds=seconds)
+    reading = read_template("", source, [case], variables)
     failed = Rendering(trouble=reading.trouble, message=reading.message, line=reading.line)
     return reading.renderings.get(rendering_key("", FORMS[0], generation_prompt=True), failed)
 

@@ -55,7 +55,7 @@ from vlmtui.worker.backends.transformers.sampling import (
 from vlmtui.worker.hf.media_items import MediaItem, load_items
 from vlmtui.worker.hf.prompt_inputs import PromptBuilder, PromptInputs, check_limits, seen_media
 from vlmtui.worker.hf.remote_code import pin_remote_code
-from vlmtui.worker.hf.rendering import TemplateProcesses, too_long
+from vlmtui.worker.hf.rendering import TemplateProcesses, template_of, too_long
 from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader
 
 _PRIMED = 6
@@ -351,20 +351,11 @@ class TransformersEngine:
                 variables = await self._templates.variables(sampling, prompt.chat_template or self.info.chat_template)
                 return await self._builder.render(prompt, variables, self._templates)
             case ChatPrompt():
-                template = self._template(prompt)
+                template = template_of(prompt, self.info)
                 variables = await self._templates.variables(sampling, template or self.info.chat_template)
                 return await self._builder.render_chat(prompt, template, variables, self._templates)
             case _:
                 return prompt.text
-
-    def _template(self, prompt: ChatPrompt) -> str | None:
-        """Return the chat template to use; None: the model's own."""
-        if prompt.chat_template is not None or self.info.has_chat_template:
-            return prompt.chat_template
-        if prompt.fallback_template is None:
-            message = f"{self.info.spec.name} has no chat template."
-            raise VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, hint="Use a raw prompt instead.")
-        return prompt.fallback_template
 
     def _plan(self, sampling: Sampling, logprobs: int | None, inputs: PromptInputs) -> SamplingPlan:
         return plan_sampling(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import inspect
 import pickle
@@ -20,6 +19,7 @@ from vlmtui.domain.engine import FITTED, EngineInfo, LoadSpec, LoadStage, LoraAd
 from vlmtui.domain.generation import GenerateRequest, ScoreRequest
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.registry.model_files import require_adapter
+from vlmtui.text import did_you_mean
 from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.health import limit_memory
 from vlmtui.worker.hf.template_variables import read_variables
@@ -68,11 +68,10 @@ def read_arguments(spec: LoadSpec) -> Arguments:
     known = Arguments.__struct_fields__
     for name in spec.engine_args:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
             raise VlmtuiError(
                 ErrorKind.BAD_ENGINE_ARGUMENT,
                 f"The Transformers backend has no engine argument {name!r}.",
-                hint=f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(known)}.",
+                hint=did_you_mean(name, known) or f"It has {', '.join(known)}.",
             )
     try:
         found: Arguments = msgspec.convert(_as_here(spec.engine_args), Arguments)

@@ -6,7 +6,6 @@ between two tokens. Imports torch only inside functions."""
 
 from __future__ import annotations
 
-import difflib
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from vlmtui.domain.generation import Candidate
 from vlmtui.domain.sampling import PARAMETERS, Sampling, check_texts
 from vlmtui.domain.template import TEMPLATE
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.text import did_you_mean
 from vlmtui.worker.hf.vocabulary import stop_token_id
 
 _SEEDS = 2**31
@@ -123,8 +123,7 @@ def _further(extra: Mapping[str, object]) -> Further:
         raise VlmtuiError(ErrorKind.UNSUPPORTED, message, hint="Unset it: `/set thinking_budget default`.")
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(known)}."
+            hint = did_you_mean(name, known) or f"It has {', '.join(known)}."
             raise bad_input(f"The Transformers backend has no sampling parameter {name!r}.", hint=hint)
     try:
         return msgspec.convert(given, Further, strict=False)

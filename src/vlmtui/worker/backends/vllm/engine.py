@@ -84,6 +84,7 @@ from vlmtui.worker.hf.rendering import (
     refused,
     render_messages,
     special_tokens,
+    template_of,
     with_image_urls,
 )
 from vlmtui.worker.hf.template_variables import read_variables
@@ -493,12 +494,7 @@ class VllmEngine:
         from vllm.renderers.mistral import MistralRenderer
         from vllm.renderers.params import ChatParams
 
-        template = prompt.chat_template
-        if template is None and not self.info.has_chat_template:
-            template = prompt.fallback_template
-        if template is None and not self.info.has_chat_template:
-            message = f"{self.info.spec.name} has no chat template."
-            raise VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, hint="Use a raw prompt instead.")
+        template = template_of(prompt, self.info)
         if self._takes_chunks:  # vLLM takes such an image from a chat only with its file, whose bytes it does not read
             from vllm.multimodal.media import MediaWithBytes
 

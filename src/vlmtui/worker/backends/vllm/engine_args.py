@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.engines.serve import cpu_arguments
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.text import did_you_mean
 
 SOCKET_FOLDER = "."
 """Where vLLM puts its own, unauthenticated sockets: the working directory of the worker's processes, a private folder
@@ -49,11 +49,10 @@ def engine_arguments(spec: LoadSpec, *, known: Collection[str], on_cpu: bool) ->
     argument, with the most similar name."""
     for name in spec.engine_args:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
             raise VlmtuiError(
                 ErrorKind.BAD_ENGINE_ARGUMENT,
                 f"The installed vLLM has no engine argument {name!r}.",
-                hint=f"Did you mean {close[0]!r}?" if close else "Remove it from the model's record or the settings.",
+                hint=did_you_mean(name, known) or "Remove it from the model's record or the settings.",
             )
     given = {
         "disable_log_stats": False,  # True would disable the metrics as well
