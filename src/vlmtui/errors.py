@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum, StrEnum, auto
 
 
@@ -94,6 +95,14 @@ class VlmtuiError(Exception):
 def bad_input(message: str, *, detail: str = "", hint: str = "", remedy: Remedy | None = None) -> VlmtuiError:
     """Return a BAD_INPUT error about something the user provided: a file, a path, a value."""
     return VlmtuiError(ErrorKind.BAD_INPUT, message, detail=detail, hint=hint, remedy=remedy)
+
+
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and its causes, the innermost last, also those that it hides."""
+    current: BaseException | None = error
+    while current is not None:
+        yield current
+        current = current.__cause__ or current.__context__
 
 
 def require_text(text: str, message: str, *, hint: str = "") -> None:

@@ -38,7 +38,7 @@ _GAPS_S = (0.0, 0.0, 0.01, 0.03)
 @contextlib.contextmanager
 def talking_server() -> Iterator[str]:
     """The address of a server whose model says words."""
-    loop, server = asyncio.new_event_loop(), Talker("")
+    loop, server = asyncio.new_event_loop(), Talker()
     listening = loop.run_until_complete(asyncio.start_server(server.serve, "127.0.0.1", 0))
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

@@ -13,7 +13,7 @@ from tests.zoo.recipes.transformers_only import mllama_config
 from vlmtui.domain.engine import FITTED, LoadSpec, LoadStage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.transformers.backend import BACKEND, read_progress
+from vlmtui.worker.backends.transformers.backend import BACKEND
 from vlmtui.worker.backends.transformers.engine import AnswerReader
 from vlmtui.worker.backends.transformers.loading import cross_attention_note, read_arguments
 from vlmtui.worker.backends.transformers.sampling import (
@@ -214,10 +214,10 @@ def test_a_failed_load_has_a_remedy(text: str, kind: ErrorKind) -> None:
 
 
 def test_progress_is_read_from_the_bars() -> None:
-    step = read_progress("Loading weights:  40%|████      | 40/93 [00:00<00:00]")
+    step = BACKEND.read_progress("Loading weights:  40%|████      | 40/93 [00:00<00:00]")
     assert step is not None
     assert (step.stage, step.fraction) == (LoadStage.WEIGHTS, 0.4)
-    assert read_progress("nothing") is None
+    assert BACKEND.read_progress("nothing") is None
 
 
 def test_runs_of_positions() -> None:

@@ -22,7 +22,7 @@ from urllib.parse import unquote
 import httpx2
 import msgspec
 
-from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input, causes_of
 from vlmtui.files import NewFile, new_file
 from vlmtui.media.paths import is_url, shown_address
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
@@ -212,7 +212,7 @@ def _network_errors(name: str, limits: DownloadLimits, *, receiving: bool = Fals
 
 
 def _explained(error: Exception, name: str, limits: DownloadLimits, *, receiving: bool) -> VlmtuiError:
-    causes = list(_causes(error))
+    causes = list(causes_of(error))
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
         return _no_network(f"Can't download {name}: the server's certificate is invalid.", error)
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
@@ -228,12 +228,6 @@ def _explained(error: Exception, name: str, limits: DownloadLimits, *, receiving
             return _invalid_answer(name, str(error))
         case _:
             return _no_network(f"The download of {name} was cut off by the server.", error, "Try again.")
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _invalid_answer(name: str, detail: str) -> VlmtuiError:

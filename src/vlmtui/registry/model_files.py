@@ -44,8 +44,6 @@ _NO_WEIGHTS = re.compile(r"(?:training_args|optimizer|scheduler|scaler|rng_state
 _OTHER = (".json", ".jinja", ".txt")
 _UNFINISHED = (".incomplete", ".part", ".partial", ".crdownload", ".download", ".aria2")
 """Suffixes of unfinished downloads: of huggingface_hub, browsers, aria2."""
-_WITHOUT_VOCABULARY = re.compile(r"ByT5|Byte|Canine|Perceiver")
-_WITH_MERGES = re.compile(r"(?:Qwen2|GPT2|CLIP|Roberta|Bart|Whisper)Tokenizer")
 _FROM_FILES = ("auto", "safetensors", "hf", "bitsandbytes", "fastsafetensors")
 """Values of the engine argument `load_format` that load the files of an index, or all of a kind."""
 _REPLACED: Mapping[str, FilePart] = {"tokenizer": "tokenizer", "chat_template": "template"}
@@ -233,19 +231,8 @@ def _missing_vocabulary(folder: Path, files: Set[str]) -> Iterator[FileFault]:
     if "tokenizer_config.json" not in files:
         return
     config = _json(folder / "tokenizer_config.json")
-    kind, vocabulary = str(config.get("tokenizer_class")), {name for name in files if _VOCABULARY.fullmatch(name)}
-    missing = ""
-    if (
-        not vocabulary
-        and not any(map(_LIKE_VOCABULARY.match, files))
-        and "auto_map" not in config
-        and not _WITHOUT_VOCABULARY.search(kind)
-    ):
-        missing = "tokenizer.json"
-    elif vocabulary <= {"vocab.json", "merges.txt"} and _WITH_MERGES.match(kind):
-        missing = next(iter({"vocab.json", "merges.txt"} - vocabulary), "")
-    if missing:
-        yield FileFault(name=missing, message=f"{missing} is missing.", part="tokenizer")
+    if "auto_map" not in config and not any(_VOCABULARY.fullmatch(one) or _LIKE_VOCABULARY.match(one) for one in files):
+        yield FileFault(name="tokenizer.json", message="tokenizer.json is missing.", part="tokenizer")
 
 
 def _missing_weights(folder: Path, files: Set[str], loaded: Set[str]) -> Iterator[FileFault]:

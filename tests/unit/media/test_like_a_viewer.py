@@ -635,7 +635,6 @@ SOUNDS = {
     ],
     "mp3": [
         Row("whole", lambda: encoded("mp3", "libmp3lame"), None),
-        Row("cut off", lambda: cut(encoded("mp3", "libmp3lame"), 0.9), None, EARLY),
     ],
     "flac": [
         Row("whole", lambda: encoded("flac", "flac"), None),

@@ -62,14 +62,6 @@ NEEDED: dict[str, tuple[Files, str]] = {
     "zeros": ({"tokenizer.json": b"\0" * 5000}, "tokenizer.json is not JSON."),
     "a cut tokenizer": ({"tokenizer.json": b'{"model": {"vocab": {"a": 1,'}, "tokenizer.json is cut off"),
     "no tokenizer": ({"tokenizer.json": GONE}, "tokenizer.json is missing."),
-    "no merges": (
-        {
-            "tokenizer.json": GONE,
-            "vocab.json": b"{}",
-            "tokenizer_config.json": b'{"tokenizer_class": "Qwen2Tokenizer"}',
-        },
-        "merges.txt is missing.",
-    ),
     "a vocabulary": ({"tokenizer.json": GONE, "tokenizer.model": LFS}, f"tokenizer.model {POINTER}"),
     "a shard": ({INDEX: SHARDS, "m-1.safetensors": WEIGHTS}, f"m-2.safetensors is missing: {INDEX} names 2 files."),
     "all shards": (
@@ -125,7 +117,6 @@ SPARE: dict[str, tuple[Files, int]] = {
     ),
     "an older Mistral's vocabulary": ({"tokenizer.json": GONE, "tokenizer.model.v3": b"x"}, 0),
     "a vocabulary of another name": ({"tokenizer.json": GONE, "dict.txt": b"x"}, 0),
-    "bytes as tokens": ({"tokenizer.json": GONE, "tokenizer_config.json": b'{"tokenizer_class": "ByT5Tokenizer"}'}, 0),
     "no weights at all": ({"model.safetensors": GONE}, 0),
 }
 

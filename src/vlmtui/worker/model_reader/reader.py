@@ -16,6 +16,7 @@ from vlmtui.domain.model_reading import (
     TemplateReading,
     TokenizerReading,
 )
+from vlmtui.errors import causes_of
 from vlmtui.inspection.lint.subject import TOKEN
 from vlmtui.inspection.raw_prompt_check import special_looking
 from vlmtui.reading import is_file, read_object
@@ -147,9 +148,5 @@ def _loaded(folder: Path, trusted: bool) -> tuple[Any, ReadTrouble | None, str]:
 
 def _with_causes(error: BaseException) -> str:
     """Return the texts of an error and its causes. Transformers wraps the exceptions of a model's own code."""
-    found: list[str] = []
-    cause: BaseException | None = error
-    while cause is not None and len(found) < _CAUSES_MAX:
-        found.append(f"{type(cause).__name__}: {' '.join(str(cause).split())}")
-        cause = cause.__cause__ or cause.__context__
-    return " ← ".join(found)
+    found = islice(causes_of(error), _CAUSES_MAX)
+    return " ← ".join(f"{type(one).__name__}: {' '.join(str(one).split())}" for one in found)

@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx2
 
-from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input, causes_of
 from vlmtui.protocol.endpoint import peer_uid, require_owner
 from vlmtui.text import one_line
 from vlmtui.worker.backends.remote.answer_stream import valid_text
@@ -50,13 +50,6 @@ def secure_connection_failed(error: ssl.SSLError, shown: str) -> VlmtuiError:
         message, hint = f"{shown} does not speak TLS.", "Is it http:// instead?"
     detail = f"{type(error).__name__}: {error}"
     return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=detail, hint=hint)
-
-
-def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
-    """Return the first TLS error among an error and its causes, or None."""
-    while error is not None and not isinstance(error, ssl.SSLError):
-        error = error.__cause__ or error.__context__
-    return error
 
 
 _TEXT_MAX = 400
@@ -199,7 +192,7 @@ def broken(error: httpx2.HTTPError | ssl.SSLError, *, shown: str, is_answering: 
     if is_answering:
         message = f"The connection to {shown} broke in the middle of the answer."
         return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=detail, hint=f"What came is kept. {_AGAIN}")
-    if (failed := _tls_error(error)) is not None:
+    if failed := next((one for one in causes_of(error) if isinstance(one, ssl.SSLError)), None):
         return secure_connection_failed(failed, shown)
     if isinstance(error, httpx2.ConnectError):
         hint = "Is it running, and is the address right?"
