@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.engine import FOLDER_GONE, REMOTE_BACKEND, LoadSpec, adapters_of
+from vlmtui.domain.engine import FOLDER_GONE, REMOTE_BACKEND, LoadSpec, LoraAdapter, adapters_of
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.reading import is_file, is_folder
 from vlmtui.registry.hub_cache import model_folder
@@ -132,6 +132,17 @@ def _read_file(path: Path) -> _Known:
         return _UNREAD
     finally:
         os.close(descriptor)
+
+
+def own_adapter_folder(spec: LoadSpec, adapter: LoraAdapter, revision: str | None) -> Path:
+    """Return the folder of an adapter that belongs to the model. Downloads its files if they are missing. Blocking."""
+    folder = Path(spec.model)
+    if not folder.is_dir():
+        from huggingface_hub import snapshot_download
+
+        wanted = f"{adapter.path}/*" if adapter.path else "adapter_*"
+        folder = Path(snapshot_download(spec.model, revision=revision, allow_patterns=[wanted]))
+    return folder / adapter.path
 
 
 def folder_signature(folder: Path) -> tuple[tuple[str, _Signature], ...]:

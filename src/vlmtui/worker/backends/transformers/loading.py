@@ -15,7 +15,7 @@ import msgspec
 
 from vlmtui.domain.capabilities import ALL
 from vlmtui.domain.conversation import Modality, attachments_of
-from vlmtui.domain.engine import FITTED, EngineInfo, LoadSpec, LoadStage, LoraAdapter, adapter_for, adapters_of
+from vlmtui.domain.engine import FITTED, EngineInfo, LoadSpec, LoadStage, adapter_for, adapters_of
 from vlmtui.domain.generation import GenerateRequest, ScoreRequest
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.registry.model_files import require_adapter
@@ -24,7 +24,7 @@ from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.health import limit_memory
 from vlmtui.worker.hf.template_variables import read_variables
 from vlmtui.worker.hf.vocabulary import eos_ids, tokenizer_facts
-from vlmtui.worker.loaded_files import folder_signature
+from vlmtui.worker.loaded_files import folder_signature, own_adapter_folder
 
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 
@@ -199,7 +199,7 @@ class AdapterSwitch:
         self._tried = 0
         self._is_changed = False
         for adapter in adapters_of(spec):
-            self._load(_own_folder(spec, adapter, revision), adapter.name)
+            self._load(own_adapter_folder(spec, adapter, revision), adapter.name)
         self._switch("")
 
     def use(self, request: GenerateRequest | ScoreRequest) -> None:
@@ -268,16 +268,6 @@ class AdapterSwitch:
     def _take_out(self, name: str) -> None:
         if name in getattr(self._model, "peft_config", {}):
             self._model.delete_adapter(name)
-
-
-def _own_folder(spec: LoadSpec, adapter: LoraAdapter, revision: str | None) -> Path:
-    folder = Path(spec.model)
-    if not folder.is_dir():
-        from huggingface_hub import snapshot_download
-
-        wanted = f"{adapter.path}/*" if adapter.path else "adapter_*"
-        folder = Path(snapshot_download(spec.model, revision=revision, allow_patterns=[wanted]))
-    return folder / adapter.path
 
 
 def _weights_file(folder: Path) -> Path:

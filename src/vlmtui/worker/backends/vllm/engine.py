@@ -89,7 +89,7 @@ from vlmtui.worker.hf.rendering import (
 )
 from vlmtui.worker.hf.template_variables import read_variables
 from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader, eos_ids, tokenizer_facts
-from vlmtui.worker.loaded_files import folder_signature
+from vlmtui.worker.loaded_files import folder_signature, own_adapter_folder
 
 
 class AdapterShelf:
@@ -170,14 +170,9 @@ class AdapterShelf:
 def _of_record(spec: LoadSpec) -> Iterator[Any]:
     """Yield a LoRARequest for each adapter of the model's record. Downloads missing files."""
     for adapter in adapters_of(spec):
-        from huggingface_hub import snapshot_download
         from vllm.lora.request import LoRARequest
 
-        folder = Path(spec.model)
-        if not folder.is_dir():
-            wanted = f"{adapter.path}/*"
-            folder = Path(snapshot_download(spec.model, revision=spec.revision, allow_patterns=[wanted]))
-        yield LoRARequest(adapter.name, adapter.id, str(folder / adapter.path))
+        yield LoRARequest(adapter.name, adapter.id, str(own_adapter_folder(spec, adapter, spec.revision)))
 
 
 def read_engine_info(llm: Any, spec: LoadSpec, arguments: Mapping[str, object]) -> EngineInfo:
