@@ -130,16 +130,15 @@ def read_whole(path: Path, *, bytes_max: int, may_be_empty: bool = False) -> byt
             raise unreadable(path, error) from error
 
 
-def read_json(path: Path, *, bytes_max: int, keep_surrogates: bool = False) -> object:
-    """Parse a JSON file with Python's parser (which accepts `NaN`). Lone surrogates become `?`; set `keep_surrogates`
-    if the file contains paths that are not UTF-8. Raises VlmtuiError (BAD_INPUT) for invalid or too deeply nested
-    JSON."""
+def read_json(path: Path, *, bytes_max: int) -> object:
+    """Parse a JSON file with Python's parser (which accepts `NaN`). Lone surrogates become `?`. Raises VlmtuiError
+    (BAD_INPUT) for invalid or too deeply nested JSON."""
     import json  # not needed for the first paint
 
     data = read_whole(path, bytes_max=bytes_max)
     try:
         value = json.loads(data)
-        if keep_surrogates or not _SURROGATE.search(data):
+        if not _SURROGATE.search(data):
             return value
         return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:

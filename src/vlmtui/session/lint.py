@@ -1,4 +1,4 @@
-"""Checks a model's chat template and tokenizer, for the app and the command `lint`."""
+"""Checks a model's chat template and tokenizer, for the command `lint`."""
 
 from __future__ import annotations
 
