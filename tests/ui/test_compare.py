@@ -513,8 +513,10 @@ async def test_a_stored_comparison_opens_read_only_and_runs_again(comparing: Sta
         await compare.write(compare.editor.text.replace("user\n", "user"))
         await compare.send()
         await compare.kept()
-        await compare.press("alt+k")
         chat = compare.chat
+        await compare.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        await chat.lead("h")
         await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen) and chat.app.screen.is_mounted)
         assert "prompts differ, answers differ" in str(
             chat.app.screen.query_one(OptionList).get_option_at_index(0).prompt
@@ -532,7 +534,7 @@ async def test_a_stored_comparison_opens_read_only_and_runs_again(comparing: Sta
         assert "Turn on log-probabilities" not in written(kept.query_one(DiffView))
         await compare.press("ctrl+r")
         await chat.until(lambda: isinstance(chat.app.screen, CompareScreen))
-        await compare.until(lambda: compare.text_of("#raw-head") == "Raw prompt · earlier comparison")
+        await compare.until(lambda: compare.text_of("#raw-head") == "Raw prompt · your text")
         await compare.send()
         assert len(await compare.kept(2)) == 2
 

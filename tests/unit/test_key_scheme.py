@@ -16,7 +16,6 @@ ALIKE = [
         "edit rename",
         "copy copy_answer",
         "take_in_again undo",
-        "comparisons earlier",
         "inspect facts list",
         "filter find search",
         "mark_all select_all",

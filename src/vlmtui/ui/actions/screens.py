@@ -49,15 +49,6 @@ COMPARISON = Scope(
         Action("fold", "Fold turns", "Show equal earlier turns in one line, or whole.", "E", leader="E"),
         Action("inspect", "Inspect", "Inspect the prompt and answer of a side.", "f12,alt+x", leader="i"),
         Action(
-            "earlier",
-            "Earlier",
-            "Show earlier comparisons of this message.",
-            "alt+k",
-            leader="h",
-            run="stored",
-            priority=True,
-        ),
-        Action(
             "use", "Use answer", "Continue the conversation with this answer.", "alt+u", leader="enter", priority=True
         ),
         Action("leave", "Back", "Stop both; back to the chat.", "escape", footer=True, priority=True),

@@ -31,7 +31,7 @@ from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answers import AnswerPane, PictureStrip
 from vlmtui.ui.compare.raw_prompt import RawEditor, RawPane
-from vlmtui.ui.compare.sides import SidesScreen, View, choose_stored_comparison
+from vlmtui.ui.compare.sides import SidesScreen, View
 from vlmtui.ui.compare.turns import AlignedTurns, PromptView
 from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.messages import EngineChanged
@@ -47,7 +47,6 @@ class CompareScreen(SidesScreen):
         "comparison.use",
         "comparison.inspect",
         "comparison.logprobs",
-        "comparison.earlier",
     )
     SCOPE = "comparison"
     BINDINGS = bindings(SCOPE)
@@ -179,16 +178,6 @@ class CompareScreen(SidesScreen):
         self._show_state()
         if self.comparison.logprobs:
             self.main_app.tell("The next answers include log-probabilities; the first take a few seconds longer.")
-
-    @before_keys
-    async def action_stored(self) -> None:
-        try:
-            text = await choose_stored_comparison(self.main_app, self.message)
-        except VlmtuiError as error:
-            self.main_app.tell_error(error)
-            return
-        if text is not None:
-            self._fill(text, "earlier comparison")
 
     def action_use(self) -> None:
         self._use(self._focused_side())
