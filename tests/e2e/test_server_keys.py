@@ -137,14 +137,14 @@ async def test_written_files_hold_no_key(home: Home, server: FaultServer) -> Non
         ran,
         again,
         await home.run("doctor", "--report"),
-        await home.run("check", "record", "--model", "shapes", str(home.folder / "golden")),
+        await home.run("check", "record", str(home.folder / "golden"), "--model", "shapes"),
         await home.run("check", str(home.folder / "golden"), "--on", "box"),
         await home.run("conversations", "--json"),
     ]
     for command in commands:
         assert not holds_a_secret(command.stdout + command.stderr), command.args
         assert b"Traceback" not in command.stderr and b"internal error" not in command.stderr, command.stderr
-    assert b"8 compared: " in commands[4].stderr, commands[4].stdout + commands[4].stderr
+    assert b"11 compared: " in commands[4].stderr, commands[4].stdout + commands[4].stderr
     assert b"vlmtui" in commands[2].stdout and list((home.folder / "golden").rglob("*.json")), "something was written"
     assert home.places_of_a_secret() == []
 

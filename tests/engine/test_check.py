@@ -56,14 +56,9 @@ def test_the_bundled_model_sees(vlmtui: CommandLine, tmp_path: Path) -> None:
     ran = vlmtui("check", "--on", "shapes", "--html", str(page))
     assert ran.code == 0, ran.out + ran.err
     assert "It sees." in ran.out and "Another image changes the probabilities" in ran.out
-    told = {
-        row.split()[0]: row.split()[1:] for row in ran.out.splitlines() if row.startswith(("448", "8000", "1×2000"))
-    }
-    assert told == {
-        "448×448": ["36", "36", "right"],
-        "8000×8000": ["36", "36", "right"],
-        "1×2000": ["?", "?", "refused"],
-    }
+    rows = [row.split() for row in ran.out.splitlines()]
+    for row in (["448×448", "36", "36", "right"], ["8000×8000", "36", "36", "right"], ["1×2000", "?", "?", "refused"]):
+        assert row in rows
     assert "Images of difficult sizes" in page.read_text(encoding="utf-8")
 
 
