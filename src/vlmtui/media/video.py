@@ -382,8 +382,12 @@ class ContainerVideo:
     def _untaken(self, frame: av.VideoFrame) -> tuple[str, ...]:
         """Return notes on what a player may honour and the frames do not show."""
         notes = wide_colours(int(frame.color_primaries), int(frame.color_trc))
+        if frame.interlaced_frame:
+            notes += (differs("interlaced, each frame shows two moments"),)
         if any(component.is_alpha for component in frame.format.components):
             notes += ("transparency over white",)
+        elif self._stream.metadata.get("alpha_mode") == "1":
+            notes += (differs("its transparency not applied"),)
         shown = av.stream.Disposition.default | av.stream.Disposition.forced
         if any(stream.disposition & shown for stream in self._container.streams.subtitles):
             notes += (differs("its subtitles not drawn"),)

@@ -508,6 +508,12 @@ VIDEOS = {
         Row(
             "HDR", lambda: clip(matrix="BT2020", **BT2020_PQ), UPRIGHT, r"HDR \(PQ\) and BT.2020 colours taken as sRGB"
         ),
+        Row(
+            "interlaced",
+            lambda: clip(codec_options={"x264-params": "interlaced=1"}, pixels="yuv420p"),
+            None,
+            "interlaced",
+        ),
         Row("a zero tail", lambda: with_hole(long_clip(), 0.7, 1), None, LOST),
         Row("zeros in the last frame", lambda: with_hole(long_clip(), 0.99, 1), None, LOST),
         Row("a hole", lambda: with_hole(long_clip(), 0.4, 0.6), None, LOST),
@@ -537,6 +543,14 @@ VIDEOS = {
             None,
             "damaged: the last [0-9,]+ bytes are zeros",
         ),
+    ],
+    "webm": [
+        Row(
+            "alpha",
+            lambda: clip("webm", "libvpx-vp9", frames=[HALF] * 3, pixels="yuva420p"),
+            UPRIGHT,
+            "its transparency not applied",
+        )
     ],
     "mov": [
         Row("alpha", lambda: clip("mov", "qtrle", frames=[HALF] * 3, pixels="argb"), OVER_WHITE, "transparency over")

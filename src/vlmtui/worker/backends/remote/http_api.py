@@ -6,6 +6,7 @@ import asyncio
 import codecs
 import html
 import json
+import math
 import os
 import re
 import ssl
@@ -240,17 +241,36 @@ def _meaning(text: str, code: int | None, shown: str, *, is_answering: bool = Fa
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds after which a server may be asked again, by `Retry-After` (seconds or an HTTP date); None if
-    it does not say."""
-    told = headers.get("retry-after", "")
+    """Return the seconds after which a server may be asked again, by its headers; None if they do not say.
+
+    Reads `Retry-After` (seconds or an HTTP date), `Retry-After-Ms`, and the headers of rate limits, whose names hold
+    `ratelimit-reset`: seconds, a duration such as `6m0.5s`, or seconds or milliseconds since 1970. The soonest
+    counts."""
     try:
-        if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", told):
-            return float(told)
-        then = parsedate_to_datetime(told).timestamp()
-        now = parsedate_to_datetime(headers["date"]).timestamp() if "date" in headers else time.time()
-    except ValueError:
-        return None
-    return max(0.0, then - now)
+        now = parsedate_to_datetime(headers["date"]).timestamp()
+    except (KeyError, ValueError):
+        now = time.time()
+    found = []
+    for name, value in headers.items():
+        if name.lower() == "retry-after-ms":
+            found.append(_seconds(value, 0.0) / 1000)
+        elif name.lower() == "retry-after" or "ratelimit-reset" in name.lower():
+            found.append(_seconds(value, now))
+    return min((seconds for seconds in found if math.isfinite(seconds)), default=None)
+
+
+def _seconds(value: str, now: float) -> float:
+    """Return the seconds that a header names, at least 0; NaN if it is no time. `now`: the server's time."""
+    with suppress(ValueError):
+        number = float(value)
+        number = number / 1000 if number > 1e12 else number
+        return max(0.0, number - now if number > 1e9 else number)
+    with suppress(ValueError):
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now)
+    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    if not re.fullmatch(r"\s*(?:\d{1,9}(?:\.\d{1,9})?(?:ms|s|m|h|d))+\s*", value):
+        return math.nan
+    return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)(ms|s|m|h|d)", value))
 
 
 def _message_of(body: bytes) -> str:
