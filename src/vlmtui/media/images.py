@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import struct
 import warnings
 import zlib
@@ -21,7 +22,7 @@ from PIL.ExifTags import Base
 from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.content_store import require_intact, store_bytes
-from vlmtui.media.notes import damage, differs, hole, wide_colours, wide_heif_colours
+from vlmtui.media.notes import CROPPED, damage, differs, hole, wide_colours, wide_heif_colours
 from vlmtui.media.pages import page_name, page_note, turn_to
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
 from vlmtui.reading import read_whole, shown_name, source_text
@@ -358,15 +359,30 @@ _RAW_STARTS = (b"CR", b"IIII", b"MMMM")
 """What follows the TIFF header in raw files of Canon and Phase One."""
 _GAIN_MAPS = (b"hdrgm:Version", b"urn:iso:std:iso:ts:21496", b"aux:hdrgainmap")
 _HEAD_OF_GAIN_MAPS = 300_000
+_SRGB_GAMMA = 0.45455
+_SRGB_PLACES = (0.3127, 0.329, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06)
+"""x and y of white, red, green and blue."""
+_ICC_METHODS = (2, 3)
+"""How a JPEG 2000 file (ISO 15444-1) names its colours: by an ICC profile, which Pillow does not read."""
 TURNED = "turned upright by EXIF"
 
 
 def untaken(image: Image.Image, data: bytes) -> tuple[str, ...]:
     """Return notes on what the open image's file holds and Pillow does not read, or reads as something else."""
-    kind, notes = str(image.format), _untaken_colours(image, data)
+    info, kind = image.info, str(image.format)
+    notes = _untaken_colours(image, data)
     if _is_reduced(image):
         notes += (differs("a reduced copy of another picture"),)
-    if kind in ("AVIF", "HEIF") and (start := data.find(b"mdat")) >= 4:
+    across, down = map(float, info.get("dpi") or info.get("resolution") or (1, 1))
+    if kind == "TIFF" and across > 0 and down > 0 and not 0.9 < across / down < 1.1:
+        notes += (differs(f"not stretched, though {across:g} × {down:g} pixels make a square"),)
+    if kind == "AVIF" and b"clap" in data[: data.find(b"mdat")]:
+        notes += (CROPPED,)
+    if kind in ("JPEG", "MPO"):
+        start = _first_scan(data)
+        if not _may_code_zeros(data[:start]):
+            notes += hole(data, start, data.find(b"\xff\xd9", start), least=256)
+    elif kind in ("AVIF", "HEIF") and (start := data.find(b"mdat")) >= 4:
         size = int.from_bytes(data[start - 4 : start], "big")
         notes += hole(data, start, min(len(data), start - 4 + size) if size > 1 else None)
     elif kind in ("WEBP", "JPEG2000", "GIF"):
@@ -375,16 +391,27 @@ def untaken(image: Image.Image, data: bytes) -> tuple[str, ...]:
 
 
 def _untaken_colours(image: Image.Image, data: bytes) -> tuple[str, ...]:
-    kind = str(image.format)
+    info, kind = image.info, str(image.format)
     if kind in ("JPEG", "MPO", "HEIF", "AVIF") and any(name in data[:_HEAD_OF_GAIN_MAPS] for name in _GAIN_MAPS):
         return (differs("without its HDR gain map"),)
-    if "icc_profile" in image.info:
+    if "icc_profile" in info:
         return ()
     if kind in ("HEIF", "AVIF"):
         return wide_heif_colours(data)
-    if kind == "PNG" and (at := data.find(b"cICP", 0, data.find(b"IDAT"))) > 0:
+    if kind == "JPEG2000":
+        at = data.find(b"colr", 0, data.find(b"jp2c"))
+        return (differs("its colour profile not applied"),) if at > 0 and data[at + 4] in _ICC_METHODS else ()
+    if kind != "PNG":
+        return ()
+    if (at := data.find(b"cICP", 0, data.find(b"IDAT"))) > 0:
         return wide_colours(data[at + 4], data[at + 5])
-    return ()
+    notes: tuple[str, ...] = ()
+    gamma, places = info.get("gamma", _SRGB_GAMMA), info.get("chromaticity", _SRGB_PLACES)
+    if "srgb" not in info and abs(gamma - _SRGB_GAMMA) > 0.03:
+        notes += (differs(f"its gamma of {gamma:g} not applied"),)
+    if "srgb" not in info and any(abs(mine - usual) > 0.02 for mine, usual in zip(places, _SRGB_PLACES, strict=False)):
+        notes += (differs("its primary colours (chromaticities) taken as sRGB's"),)
+    return notes
 
 
 def _require_whole_tiff(image: Image.Image, data: bytes, path: Path) -> None:
@@ -415,6 +442,18 @@ def camera_raw(path: Path) -> VlmtuiError:
         f"{shown_name(path)} is a camera's raw file, which must be developed first.",
         hint="Export it as JPEG, PNG or TIFF.",
     )
+
+
+def _may_code_zeros(head: bytes) -> bool:
+    """Return True if zero bits mean "nothing here" in each Huffman table of a JPEG: then a flat area is a run of
+    zeros."""
+    for segment in re.finditer(rb"\xff\xc4(..)", head, re.DOTALL):
+        at, stop = segment.end(), segment.start(1) + int.from_bytes(segment[1], "big")
+        while at + 17 < stop:
+            if head[at + 17] != 0:
+                return False
+            at += 17 + sum(head[at + 1 : at + 17])
+    return True
 
 
 def orientation_of(image: Image.Image) -> int:

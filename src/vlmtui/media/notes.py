@@ -39,6 +39,9 @@ def warning_of(attachment: Attachment) -> str:
     return f"{attachment.name}: {'; '.join(told)}." if told else ""
 
 
+CROPPED = differs("its crop (clean aperture) not applied")
+
+
 def lost(times_s: Collection[float], noun: str, *, are_all: bool) -> tuple[str, ...]:
     """Return a note on frames or packets that could not be decoded, by their times in seconds. `are_all`: the whole
     file was read."""
@@ -60,12 +63,12 @@ def missing_bytes(count: int) -> tuple[str, ...]:
     return (damage(f"cut off, {count:,} bytes are missing"),) if count > 0 else ()
 
 
-def hole(data: bytes, start: int = 0, stop: int | None = None) -> tuple[str, ...]:
-    """Return a note if compressed data has a long run of zero bytes, or a quarter of that at its end: unfinished
-    downloads and damaged disks leave those, and encoders do not write them."""
+def hole(data: bytes, start: int = 0, stop: int | None = None, *, least: int = _HOLE_BYTES) -> tuple[str, ...]:
+    """Return a note if compressed data has a run of at least `least` zero bytes, or a quarter of that at its end:
+    unfinished downloads and damaged disks leave those, and encoders do not write them."""
     stop = len(data) if stop is None else stop
-    found = data.find(bytes(_HOLE_BYTES), start, stop)
-    if found < 0 and data.endswith(bytes(_HOLE_BYTES // 4), start, stop):
+    found = data.find(bytes(least), start, stop)
+    if found < 0 and data.endswith(bytes(least // 4), start, stop):
         found = start + len(data[start:stop].rstrip(b"\0"))
     if found < 0:
         return ()

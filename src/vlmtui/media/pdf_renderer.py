@@ -25,7 +25,7 @@ CPU_S = 30
 _END_BYTES = 4096
 """Where a document's end mark is looked for."""
 _OBJECTS_MAX = 20_000
-"""How many objects of a page are looked at."""
+"""How many annotations and objects of a page are looked at."""
 _INVISIBLE = 3
 """The mode of text that a scanner's software lays below the picture of a page."""
 _NAME_BYTES = 128
@@ -102,6 +102,7 @@ def _told(document: Any, page: Any) -> tuple[list[str], list[str]]:
     notes, damaged = [], []
     if raw.FPDF_GetFormType(document) in (raw.FORMTYPE_XFA_FULL, raw.FORMTYPE_XFA_FOREGROUND):
         notes.append("an XFA form, of which only the plain PDF part is drawn")
+    notes += _annotation_notes(page)
     fonts, images = set(), 0
     for part in islice(page.get_objects(), _OBJECTS_MAX):
         if part.type == raw.FPDF_PAGEOBJ_IMAGE:
@@ -120,6 +121,27 @@ def _told(document: Any, page: Any) -> tuple[list[str], list[str]]:
         named = ", ".join(missing[:_FONTS_NAMED]) + more
         notes.append(f"text in fonts that the document lacks is drawn with others or missing: {named}")
     return notes, damaged
+
+
+def _annotation_notes(page: Any) -> list[str]:
+    from pypdfium2 import raw
+
+    unseen = raw.FPDF_ANNOT_FLAG_HIDDEN | raw.FPDF_ANNOT_FLAG_NOVIEW
+    others = (raw.FPDF_ANNOT_UNKNOWN, raw.FPDF_ANNOT_LINK, raw.FPDF_ANNOT_POPUP, raw.FPDF_ANNOT_WIDGET)
+    undrawn = layers = 0
+    for number in range(min(raw.FPDFPage_GetAnnotCount(page), _OBJECTS_MAX)):
+        annotation = raw.FPDFPage_GetAnnot(page, number)
+        if not raw.FPDFAnnot_GetFlags(annotation) & unseen:
+            kind = raw.FPDFAnnot_GetSubtype(annotation)
+            undrawn += kind not in others and not raw.FPDFAnnot_HasKey(annotation, b"AP")
+            layers += bool(raw.FPDFAnnot_HasKey(annotation, b"OC"))
+        raw.FPDFPage_CloseAnnot(annotation)
+    notes = []
+    if undrawn:
+        notes.append(f"{undrawn} annotation{'s' * (undrawn > 1)} without an appearance not drawn")
+    if layers:
+        notes.append(f"{layers} annotation{'s' * (layers > 1)} of layers drawn, even if the layer is off")
+    return notes
 
 
 def _write_facts(

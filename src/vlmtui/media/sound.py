@@ -16,11 +16,11 @@ from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.content_store import store_copy
 from vlmtui.media.describe import human_duration
-from vlmtui.media.notes import damage, ends_early, lost
+from vlmtui.media.notes import damage, differs, ends_early, lost
 from vlmtui.media.sniff import HEAD_BYTES, sniff
 from vlmtui.media.video import AV_ERRORS, open_container, pictures_in, require_end
 from vlmtui.reading import file_name, opened, shown_name, source_text
-from vlmtui.text import counted
+from vlmtui.text import counted, one_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -41,6 +41,11 @@ _WHOLE = 0.99
 """A sound shorter than this share of its declared length, less _SHORT_S, has a note."""
 _SHORT_S = 0.05
 _FLOATS = frozenset({"flt", "fltp", "dbl", "dblp"})
+_LOUD = 2.0
+"""Above this peak, full scale is not 1; decoders overshoot by less."""
+_CANCELLED = 0.01
+"""Channels that have nothing in common leave one part in as many as they are."""
+_GAINS = ("replaygain_track_gain", "r128_track_gain")
 
 Samples = npt.NDArray[np.float32]
 
@@ -55,6 +60,8 @@ class SoundFacts(NamedTuple):
     channels: int
     promised_s: float | None
     """Seconds by the file's header; None if the format has no such thing, or libav guesses it."""
+    notes: tuple[str, ...]
+    """What a player may honour and the samples do not."""
     heard: _Heard
     """Filled while the frames are read."""
 
@@ -65,6 +72,11 @@ class _Heard:
     def __init__(self, notes: tuple[str, ...]) -> None:
         self.samples = 0
         self.not_finite = 0
+        self.peak = 0.0
+        self.apart = 0.0
+        """Sum of the squares of the channels' samples, a mean over the channels."""
+        self.mixed = 0.0
+        """Sum of the squares of the channels' mean."""
         self.lost_s: list[float] = []
         self._notes = notes
 
@@ -76,6 +88,10 @@ class _Heard:
         notes += lost(self.lost_s, "packet", are_all=True)
         if self.not_finite:
             notes += (damage(f"{counted(self.not_finite, 'sample')} not a finite number, taken as silence"),)
+        if self.mixed < _CANCELLED * self.apart:
+            notes += (differs("its channels cancel each other when they are mixed into one"),)
+        if self.peak > _LOUD:
+            notes += (f"samples up to {self.peak:,.3g} clipped to 1, as a player does",)
         return notes
 
 
@@ -88,7 +104,7 @@ def stage_sound(path: Path, store: Path) -> Attachment:
     with opened(path, bytes_max=BYTES_MAX) as file:
         with _track(file, path) as (facts, frames):
             count = sum(frame.samples for frame in frames)
-            notes = facts.heard.notes(facts.rate, facts.promised_s)
+            notes = (*facts.heard.notes(facts.rate, facts.promised_s), *facts.notes)
         if not count:
             raise bad_input(f"{shown_name(path)} is cut off or damaged: none of its sound can be decoded.")
         file.seek(0)
@@ -149,7 +165,7 @@ def has_sound_only(path: Path) -> bool:
 @contextmanager
 def _track(file: BinaryIO, path: Path) -> Iterator[tuple[SoundFacts, Iterator[av.AudioFrame]]]:
     name = shown_name(path)
-    container, notes = open_container(file, name)
+    container, checked = open_container(file, name)
     with closing(container):
         if not container.streams.audio:
             require_end(file, name)
@@ -170,8 +186,11 @@ def _track(file: BinaryIO, path: Path) -> Iterator[tuple[SoundFacts, Iterator[av
             promised_s = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else None
             if promised_s is None and container.duration and not container.streams.video:
                 promised_s = container.duration / av.time_base
-        heard = _Heard(notes)
-        facts = SoundFacts(f"{label}, {stream.codec_context.name}", rate, channels, promised_s, heard)
+        tags = {key.lower(): value for key, value in (*container.metadata.items(), *stream.metadata.items())}
+        gain = next((tags[key] for key in _GAINS if key in tags), None)
+        told = (f"its gain tag ({one_line(gain)[:20]}) not applied",) if gain else ()
+        heard = _Heard(checked.notes)
+        facts = SoundFacts(f"{label}, {stream.codec_context.name}", rate, channels, promised_s, told, heard)
         yield facts, _decoded(container, stream, rate, name, heard)
 
 
@@ -207,17 +226,21 @@ def _decoded(container: Any, stream: Any, rate: int, name: str, heard: _Heard) -
 
 def _finite(frame: av.AudioFrame, heard: _Heard) -> av.AudioFrame:
     """Return the frame with silence for samples that are not finite numbers, which a resampler would spread."""
-    if frame.format.name not in _FLOATS:
-        return frame
-    samples = frame.to_ndarray()
-    good = np.isfinite(samples)
-    if good.all():
-        return frame
-    heard.not_finite += int(samples.size - np.count_nonzero(good))
-    samples = np.where(good, samples, np.zeros((), samples.dtype))
-    made = av.AudioFrame.from_ndarray(samples, format=frame.format.name, layout=frame.layout.name)
-    made.rate, made.pts, made.time_base = frame.rate, frame.pts, frame.time_base
-    return made
+    samples, channels = frame.to_ndarray(), frame.layout.nb_channels
+    if frame.format.name in _FLOATS:
+        good = np.isfinite(samples)
+        if not good.all():
+            heard.not_finite += int(samples.size - np.count_nonzero(good))
+            samples = np.where(good, samples, np.zeros((), samples.dtype))
+            made = av.AudioFrame.from_ndarray(samples, format=frame.format.name, layout=frame.layout.name)
+            made.rate, made.pts, made.time_base = frame.rate, frame.pts, frame.time_base
+            frame = made
+        heard.peak = max(heard.peak, float(np.abs(samples).max(initial=0.0)))
+    if channels > 1 and samples.dtype != np.uint8:
+        each = samples.reshape(-1, channels).T if not frame.format.is_planar else samples
+        heard.apart += float(np.square(each, dtype=np.float64).mean(axis=0).sum())
+        heard.mixed += float(np.square(each.mean(axis=0, dtype=np.float64)).sum())
+    return frame
 
 
 PICTURE_SIZE = (1200, 300)

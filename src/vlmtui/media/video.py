@@ -23,6 +23,8 @@ from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media import images
 from vlmtui.media.content_store import store_copy
 from vlmtui.media.notes import (
+    CROPPED,
+    damage,
     differs,
     ends_early,
     lost,
@@ -83,51 +85,87 @@ _SIZE_UNKNOWN = 0x7FFF0000
 """RIFF and AIFF files that were written to a pipe state a size from here on."""
 _MISCOUNTED = 16
 """Bytes by which writers of RIFF files state a size too large."""
+_OGG_PAGE_BYTES = 65_307
+_OGG_LAST = 4
+_MATROSKA_HEAD_BYTES = 65_536
+_SEGMENT = b"\x18\x53\x80\x67"
+_CLUSTER = b"\x1f\x43\xb6\x75"
+_PIXEL_CROP = re.compile(rb"\x54[\xaa\xbb\xcc\xdd](?:\x81[^\0]|\x82(?!\0\0))", re.DOTALL)
+"""A crop of at least one pixel in a Matroska file's description of a track."""
+_CLAP = re.compile(rb"\0\0\0\x28clap(.{16})", re.DOTALL)
 
 
-def check_boxes(file: BinaryIO, name: str) -> tuple[str, ...]:
+class Checked(NamedTuple):
+    """Facts from a file's own bytes."""
+
+    notes: tuple[str, ...] = ()
+    """On an end that is missing."""
+    crops: tuple[tuple[int, int], ...] = ()
+    """Widths and heights in pixels that players crop the frames to; 0 × 0: unknown."""
+
+
+def check_boxes(file: BinaryIO, name: str) -> Checked:
     """Reject MP4 and MOV files whose index is cut off, or would block libav for minutes. Other files are accepted.
-    Moves to the start of the file. Returns notes on an end that is missing.
+    Moves to the start of the file.
 
     Raises VlmtuiError if the index has too many edits or too many bytes, is compressed or cut off, or if the file has
     too many boxes (the parts of an MP4 file).
     """
-    head, end = file.read(HEAD_BYTES), file.seek(0, 2)
+    head, end = file.read(_MATROSKA_HEAD_BYTES), file.seek(0, 2)
     start, looked_at, edits = 0, 0, 0
+    crops: list[tuple[int, int]] = []
     last = (_END, 0, 0)
     for number, (kind, at, stop) in enumerate(_boxes(file, end)):
         if number == _BOXES_MAX:
             raise bad_input(f"{name} has more than {_BOXES_MAX:,} parts.")
         if kind == _END or kind in _CONTENT:
             looked_at += at - start
-            edits += _edits(file, start, at, name) if looked_at <= _INDEX_BYTES_MAX else 0
+            edits += _edits(file, start, at, name, crops) if looked_at <= _INDEX_BYTES_MAX else 0
             start = min(stop, end)
         if edits > EDITS_MAX or looked_at > _INDEX_BYTES_MAX:
             raise bad_input(f"{name} has a damaged index: it is larger than that of any video.")
         last = last if kind == _END else (kind, at, stop)
     if head[4:8] not in _BEGIN:
-        notes = _check_other(file, head, end)
+        checked = _check_other(file, head, end)
     else:
         kind, _, stop = last
         if kind == b"moov" and stop > end:
             raise _damaged(name, f"is cut off: {stop - end:,} bytes of its index are missing", EOFError("moov"))
         # Zeros may stand where the next box should begin; inside a box they may be padding. Cameras append other data.
         notes = missing_bytes(stop - end) if kind in _FRAMES else ()
-        notes = notes if kind.strip(b"\0") else zero_tail(zeros_at_end(file))
+        checked = Checked(notes if kind.strip(b"\0") else zero_tail(zeros_at_end(file)), tuple(crops))
     file.seek(0)
-    return notes
+    return checked
 
 
-def _check_other(file: BinaryIO, head: bytes, end: int) -> tuple[str, ...]:
+def _check_other(file: BinaryIO, head: bytes, end: int) -> Checked:
     """Check a file that is neither MP4 nor MOV."""
-    is_plain = sniff(head) in _UNCOMPRESSED
+    found = sniff(head[:HEAD_BYTES])
     if head[:4] in (b"RIFF", b"FORM"):
         size = int.from_bytes(head[4:8], "little" if head[:4] == b"RIFF" else "big")
         missing = size + 8 - end
         notes = missing_bytes(missing) if size < _SIZE_UNKNOWN and missing > _MISCOUNTED else ()
-        if notes:
-            return notes
-    return () if is_plain else zero_tail(zeros_at_end(file))
+        if notes or found in _UNCOMPRESSED:
+            return Checked(notes)
+    notes = () if found in _UNCOMPRESSED else zero_tail(zeros_at_end(file))
+    if found is FileType.OGG and not notes:
+        file.seek(max(0, end - _OGG_PAGE_BYTES))
+        tail = file.read(_OGG_PAGE_BYTES)
+        flags = tail[max(0, tail.rfind(b"OggS")) :][5:6]
+        notes = () if flags and flags[0] & _OGG_LAST else (damage("its end mark is missing, perhaps cut off"),)
+    if found is not FileType.MATROSKA:
+        return Checked(notes)
+    is_cropped = _PIXEL_CROP.search(head[: head.find(_CLUSTER)])
+    return Checked(notes or missing_bytes(_end_of_matroska(head, end) - end), ((0, 0),) if is_cropped else ())
+
+
+def _end_of_matroska(head: bytes, end: int) -> int:
+    """Return where a Matroska file's segment ends by its own size (RFC 8794); `end` if it states none."""
+    at = head.find(_SEGMENT) + len(_SEGMENT)
+    length = 9 - head[at].bit_length() if len(_SEGMENT) <= at < len(head) else 9
+    size = int.from_bytes(head[at : at + length], "big") & ((1 << 7 * length) - 1)
+    is_stated = length < 9 and size < (1 << 7 * length) - 1
+    return at + length + size if is_stated else end
 
 
 def _boxes(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int, int]]:
@@ -157,15 +195,18 @@ def require_end(file: BinaryIO, name: str) -> None:
         raise _damaged(name, f"is cut off: its last {zeros:,} bytes are zeros", EOFError("zeros"))
 
 
-def _edits(file: BinaryIO, start: int, stop: int, name: str) -> int:
-    """Return how many edit list entries the bytes between two offsets can hold at most. Raises VlmtuiError if the index
-    is compressed."""
+def _edits(file: BinaryIO, start: int, stop: int, name: str, crops: list[tuple[int, int]]) -> int:
+    """Return how many edit list entries the bytes between two offsets can hold at most, and append the sizes of clean
+    apertures to `crops`. Raises VlmtuiError if the index is compressed."""
     found = 0
     for at in range(start, stop, _PIECE):
         file.seek(at)
         data = file.read(min(_PIECE + _OVERLAP, stop - at))
         if _COMPRESSED.search(data):
             raise bad_input(f"{name} has a compressed index.", hint="Convert it, for example with ffmpeg -c copy.")
+        for match in _CLAP.finditer(data):
+            wide, wide_parts, high, high_parts = struct.unpack(">4I", match[1])
+            crops.append((round(wide / max(1, wide_parts)), round(high / max(1, high_parts))))
         place = data.find(b"elst", 4)
         while 0 <= place < _PIECE + 4:
             size = _HEAD.unpack_from(data, place - 4)[0]
@@ -216,23 +257,29 @@ _SHORT_S = 0.25
 _UNSPECIFIED = 2
 """The code of an unknown colour matrix in ITU-T H.273."""
 _HD_WIDTH, _SD_HEIGHT = 1280, 576
+_WITHOUT_ZEROS = frozenset(
+    ("h264", "hevc", "vp8", "vp9", "libdav1d", "av1", "mpeg4", "flv", "h263", "msmpeg4v2", "msmpeg4", "wmv1", "wmv2")
+)
+"""Decoders of codecs whose packets have no long runs of zeros."""
+_LENGTH_SIZE_AT = {"h264": 4, "hevc": 21}
+"""Where the headers of MP4 and Matroska state how many bytes the length of a packet's part takes (ISO 14496-15)."""
+_HOLE = bytes(256)
 _CHECKED_MAX = 8
-"""At how many places at most staging looks for damage."""
+"""Of how many frames at most staging checks that they can be decoded."""
 _WHOLE_SLACK_S = 0.5
 
 
-def open_container(file: BinaryIO, name: str) -> tuple[InputContainer, tuple[str, ...]]:
-    """Open a video or audio file, and check its bytes. Return it, and notes on an end that is missing. `name`: the
-    file's name in errors. Raises VlmtuiError."""
+def open_container(file: BinaryIO, name: str) -> tuple[InputContainer, Checked]:
+    """Open a video or audio file, and check its bytes. `name`: the file's name in errors. Raises VlmtuiError."""
     av.logging.set_level(None)
-    notes = check_boxes(file, name)
+    checked = check_boxes(file, name)
     try:
         # With a file object instead of a name, libav cannot open other files, and any file name works.
         options = {"format_whitelist": _DEMUXERS}
         container: InputContainer = av.open(file, "r", options=options, buffer_size=_IO_BUFFER, **_METADATA)
     except AV_ERRORS as error:
         raise _damaged(name, "is cut off or damaged: it cannot be opened", error) from error
-    return container, notes
+    return container, checked
 
 
 def pictures_in(container: InputContainer) -> list[av.VideoStream]:
@@ -271,7 +318,7 @@ class ContainerVideo:
 
     def __init__(self, file: BinaryIO, path: Path, file_type: FileType) -> None:
         self._name = shown_name(path)
-        self._container, self._file_notes = open_container(file, self._name)
+        self._container, self._checked = open_container(file, self._name)
         self._lost: set[float] = set()
         try:
             self._stream = self._video_stream(file, file_type)
@@ -359,16 +406,18 @@ class ContainerVideo:
         )
 
     def damage_at(self, times_s: Sequence[float]) -> tuple[str, ...]:
-        """See `VideoSource.damage_at`. Only the last of these frames is decoded: of the others, the packets tell."""
+        """See `VideoSource.damage_at`. If packets tell whether they are whole, only those before the last time are
+        decoded."""
         self._lost.clear()
-        for time in times_s[:-1]:
+        tells = self._length_size() > 0
+        for time in times_s[:-1] if tells else ():
             self._seek(time)
             for packet in self._packets_in_order():
-                if _is_broken(packet):
+                if self._is_broken(packet):
                     self._note_loss(packet)
                 if packet.dts is not None and packet.dts > self._pts_at(time):
                     break
-        for _ in self._found_at(times_s[-1:]):
+        for _ in self._found_at(times_s[-1:] if tells else times_s):
             pass
         return lost(self._lost, "frame", are_all=False)
 
@@ -377,11 +426,13 @@ class ContainerVideo:
         is_stated = self._container.format.name.startswith(("mov", "matroska"))  # of others, libav guesses it
         is_short = is_stated and promised is not None and self._end_s < promised - _SHORT_S
         early = (ends_early(promised, self._end_s),) if is_short and promised is not None else ()
-        return (*self._file_notes, *early)
+        return (*self._checked.notes, *early)
 
     def _untaken(self, frame: av.VideoFrame) -> tuple[str, ...]:
         """Return notes on what a player may honour and the frames do not show."""
         notes = wide_colours(int(frame.color_primaries), int(frame.color_trc))
+        if any(crop != (frame.width, frame.height) for crop in self._checked.crops):
+            notes += (CROPPED,)
         if frame.interlaced_frame:
             notes += (differs("interlaced, each frame shows two moments"),)
         if any(component.is_alpha for component in frame.format.components):
@@ -471,7 +522,7 @@ class ContainerVideo:
             if self._fruitless > _FRUITLESS_MAX:
                 return
             has_begun = has_begun or packet.is_keyframe
-            is_lost = _is_broken(packet)
+            is_lost = self._is_broken(packet)
             try:
                 frames = self._stream.decode(packet)
             except AV_ERRORS:
@@ -480,16 +531,32 @@ class ContainerVideo:
                 self._note_loss(packet)
             self._fruitless += not frames
             for frame in frames:
-                if frame.is_corrupt and has_begun:
-                    self._note_loss(frame)
                 pts = _pts(frame)
                 if pts is not None:
                     yield _Timed((pts - self._first_pts) * self._time_base, frame)
 
-    def _note_loss(self, part: av.Packet[av.VideoStream] | av.VideoFrame) -> None:
-        at = part.pts if part.pts is not None else part.dts
+    def _note_loss(self, packet: av.Packet[av.VideoStream]) -> None:
+        at = packet.pts if packet.pts is not None else packet.dts
         if at is not None:
             self._lost.add((at - self._first_pts) * self._time_base)
+
+    def _is_broken(self, packet: av.Packet[av.VideoStream]) -> bool:
+        """Return True if a packet is marked as damaged, has zeros where its codec writes none, or its parts do not add
+        up to it. Some decoders hide that."""
+        if packet.is_corrupt or self._stream.codec_context.name not in _WITHOUT_ZEROS:
+            return packet.is_corrupt
+        data, size, at = bytes(packet), self._length_size(), 0
+        if _HOLE in data or (data and not data.strip(b"\0")):
+            return True
+        while size and at < len(data):
+            at += size + int.from_bytes(data[at : at + size], "big")
+        return at > len(data)
+
+    def _length_size(self) -> int:
+        """Return how many bytes state the length of each part of a packet; 0 if none do, as in a transport stream."""
+        codec = self._stream.codec_context
+        header, place = bytes(codec.extradata or b""), _LENGTH_SIZE_AT.get(codec.name, 0)
+        return (header[place] & 3) + 1 if header[:1] == b"\1" and 0 < place < len(header) else 0
 
     def _packets_in_order(self) -> Iterator[av.Packet[av.VideoStream]]:
         packets = self._container.demux(self._stream)
@@ -589,11 +656,6 @@ def _display_turn(frame: av.VideoFrame) -> tuple[_Turn, tuple[str, ...]]:
     if a * d - b * c < 0:
         return turn, ("mirrored by its display matrix",)
     return turn, (("turned upright by its rotation mark",) if turn != _Turn() else ())
-
-
-def _is_broken(packet: av.Packet[av.VideoStream]) -> bool:
-    """Return True if a packet is marked as damaged, or is all zeros, which some decoders hide."""
-    return packet.is_corrupt or (packet.size > 0 and not bytes(packet).strip(b"\0"))
 
 
 def _pts(frame: av.VideoFrame) -> int | None:
@@ -711,8 +773,8 @@ BYTES_MAX = 16_000_000_000
 def stage_video(path: Path, store: Path, sampling: VideoSampling | None = None) -> Attachment:
     """Check a video file and store a copy. Blocking: call it in a thread.
 
-    Decodes the first frame and, to note damage, the last one; looks at the packets at up to eight places. Raises
-    VlmtuiError (BAD_INPUT) naming the file and the reason.
+    Decodes the first frame and, to note damage, the last one; of some codecs, up to eight of those that are sampled.
+    Raises VlmtuiError (BAD_INPUT) naming the file and the reason.
     """
     sampling = sampling or VideoSampling()
     with opened(path, bytes_max=BYTES_MAX) as file:

@@ -195,6 +195,12 @@ def animation(kind: str, frames: Sequence[Image.Image] | None = None, **options:
     return saved(first, kind, save_all=True, append_images=others, duration=100, **options)
 
 
+def with_profile(jp2: bytes) -> bytes:
+    """The picture with a method of naming its colours by a profile."""
+    at = jp2.index(b"colr") + 4
+    return jp2[:at] + b"\2" + jp2[at + 1 :]
+
+
 def without_last_frame(gif: bytes) -> bytes:
     return gif[: gif.rfind(b"!\xf9\x04")]
 
@@ -203,6 +209,7 @@ GAIN_MAP = (
     b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
     b'<rdf:Description xmlns:hdrgm="http://ns.adobe.com/hdr-gain-map/1.0/" hdrgm:Version="1.0"/></rdf:RDF></x:xmpmeta>'
 )
+WIDE = struct.pack(">8I", 31270, 32900, 68000, 32000, 26500, 69000, 15000, 6000)
 ZEROS = "damaged: [0-9,]+ bytes from byte [0-9,]+ on are zeros"
 DEEP = "^deep samples to 8 bits"
 
@@ -226,12 +233,21 @@ PICTURES = {
         Row("a fourth sample of no meaning", lambda: tiff(HALF, 8, t338=0), UPRIGHT),
         Row("turned", lambda: tiff(CORNERS, 8, t274=6), CLOCKWISE, "turned upright"),
         Row("a reduced copy", lambda: tiff(CORNERS, 8, t254=1), UPRIGHT, "a reduced copy of another picture"),
+        Row("a fax", lambda: saved(corners(), "TIFF", dpi=(204, 98)), UPRIGHT, "not stretched, though 204 × 98 pixels"),
         Row("DNG", lambda: tiff(CORNERS, 8, t50706=0x401), REFUSED, "a camera's raw file"),
         Row("NEF, ARW", lambda: tiff(CORNERS, 8, t254=1, t271=0, t330=8), REFUSED, "a camera's raw file"),
     ],
     "png": [
         Row("turned", lambda: saved(corners(), "PNG", exif=_exif()), CLOCKWISE, "turned upright"),
         Row("HDR", lambda: png(chunk(b"cICP", bytes([9, 16, 0, 1]))), UPRIGHT, r"HDR \(PQ\) and BT.2020 colours"),
+        Row("the usual gamma", lambda: png(chunk(b"gAMA", struct.pack(">I", 45455))), UPRIGHT),
+        Row("another gamma", lambda: png(chunk(b"gAMA", struct.pack(">I", 100000))), UPRIGHT, "its gamma of 1 not"),
+        Row(
+            "other primary colours",
+            lambda: png(chunk(b"cHRM", WIDE)),
+            UPRIGHT,
+            "its primary colours .* taken as sRGB's",
+        ),
         Row("a hole", lambda: with_hole(saved(photo(), "PNG"), 0.4, 0.5), REFUSED, "does not decode"),
         Row("animated, turned", lambda: animation("PNG", exif=_exif()), CLOCKWISE, "turned upright"),
         Row(
@@ -243,6 +259,8 @@ PICTURES = {
     "jpg": [
         Row("turned", lambda: jpeg(corners(), exif=_exif()), CLOCKWISE, "turned upright"),
         Row("gain map", lambda: jpeg(corners(), xmp=GAIN_MAP), UPRIGHT, "HDR gain map"),
+        Row("a hole", lambda: with_hole(jpeg(photo()), 0.5, 0.7), None, ZEROS),
+        Row("a flat picture: all zeros", lambda: jpeg(Image.new("L", (4000, 3000)), optimize=True), None),
         Row("a zero tail", lambda: with_hole(jpeg(photo()), 0.7, 1), REFUSED, "cut off"),
     ],
     "webp": [
@@ -267,6 +285,7 @@ PICTURES = {
     ],
     "jp2": [
         Row("as it is", lambda: saved(corners(), "JPEG2000"), UPRIGHT),
+        Row("profile", lambda: with_profile(saved(corners(), "JPEG2000")), UPRIGHT, "its colour profile not applied"),
         Row("a hole", lambda: with_hole(saved(photo(), "JPEG2000"), 0.5, 0.6), None, ZEROS),
     ],
     "bmp": [
@@ -286,6 +305,7 @@ PICTURES = {
             "ORF": b"IIRO\x08\0\0\0",
             "RAF": b"FUJIFILMCCD-RAW 0201",
             "RW2": b"IIU\0\x08\0\0\0",
+            "X3F": b"FOVb",
         }.items()
     ],
 }
@@ -374,6 +394,12 @@ PAGES = [
     ),
     Page("highlight", lambda: document(annotation=HIGHLIGHT), 0.19),
     Page("stamp", lambda: document(annotation="/Subtype /Stamp /AP << /N 11 0 R >>"), 0.19),
+    Page(
+        "stamp without appearance",
+        lambda: document(annotation="/Subtype /Stamp"),
+        0,
+        "1 annotation without an appearance",
+    ),
     Page("hidden stamp", lambda: document(annotation="/Subtype /Stamp /F 2 /AP << /N 11 0 R >>"), 0),
     Page("link", lambda: document(annotation="/Subtype /Link /Border [0 0 0]"), 0),
     Page("layer that is on", lambda: document(f"/OC /L BDC {LEFT} EMC", catalogue=LAYER.format("ON")), 0.49),
@@ -382,6 +408,7 @@ PAGES = [
         "stamp on a layer that is off",
         lambda: document(annotation="/Subtype /Stamp /OC 8 0 R /AP << /N 11 0 R >>", catalogue=LAYER.format("OFF")),
         0.19,
+        "even if the layer is off",
     ),
     Page("crop", lambda: document(LEFT, page="/CropBox [0 0 100 100]"), 0.99),
     Page("image", lambda: document(PAINT, image=stream(PIXELS, b"abc" * 100)), 0.49),
@@ -468,6 +495,18 @@ def long_clip(suffix: str = "mp4", codec: str = "libx264", **options: str) -> by
     return clip(suffix, codec, frames=noisy(), pixels="yuv420p", gop=10, options=starts | options)
 
 
+def cropped(width: int) -> bytes:
+    """A video with a clean aperture of this width."""
+    data = clip()
+    index, at = data.index(b"moov") - 4, data.index(b"avcC") - 4
+    box = struct.pack(">I4s8I", 40, b"clap", width, 1, 48, 1, 0, 1, 0, 1)
+    data = data[:at] + box + data[at:]
+    for kind in (b"avc1", b"stsd", b"stbl", b"minf", b"mdia", b"trak", b"moov"):
+        start = data.index(kind, index) - 4
+        data = data[:start] + struct.pack(">I", int.from_bytes(data[start : start + 4], "big") + 40) + data[start + 4 :]
+    return data
+
+
 def muxed(*sources: tuple[bytes, bool]) -> bytes:
     """A Matroska file of the first track of each source. True: players choose it."""
     out = io.BytesIO()
@@ -484,6 +523,13 @@ def muxed(*sources: tuple[bytes, bool]) -> bytes:
                     packet.stream = track
                     container.mux(packet)
     return out.getvalue()
+
+
+def cropped_mkv() -> bytes:
+    """A video whose DisplayUnit is made a PixelCropTop of 8, an element of the same length."""
+    head, unit, rest = clip("mkv").rpartition(b"\x54\xb2\x81")
+    assert unit
+    return head + b"\x54\xbb\x81\x08" + rest[1:]
 
 
 SUBTITLES = b"1\n00:00:00,000 --> 00:00:00,500\nHello\n"
@@ -503,6 +549,8 @@ VIDEOS = {
         ),
         Row("sheared", lambda: shown_by(1, 0, 0.5, 1), None, "its display matrix .* not applied"),
         Row("no matrix, but zeros", lambda: shown_by(0, 0, 0, 0), UPRIGHT),
+        Row("crop", lambda: cropped(32), UPRIGHT, r"its crop \(clean aperture\) not applied"),
+        Row("crop to nothing less", lambda: cropped(64), UPRIGHT),
         Row("BT.709", lambda: clip(matrix="ITU709", colorspace=1), UPRIGHT),
         Row("HD without a colour matrix", lambda: clip(frames=[hd()] * 2, matrix="ITU709"), UPRIGHT),
         Row(
@@ -536,7 +584,10 @@ VIDEOS = {
         ),
     ],
     "mkv": [
-        Row("a few bytes cut off", lambda: long_clip("mkv")[:-9000], None, r"its header says 3\.00 s"),
+        Row(
+            "a few bytes cut off", lambda: long_clip("mkv")[:-9000], None, r"cut off, 9,000 .* its header says 3\.00 s"
+        ),
+        Row("its last bytes cut off", lambda: long_clip("mkv")[:-100], None, "damaged: cut off, 100 bytes are missing"),
         Row(
             "a zero tail",
             lambda: with_hole(long_clip("mkv"), 0.98, 1),
@@ -616,6 +667,14 @@ def cut(data: bytes, share: float) -> bytes:
     return data[: int(len(data) * share)]
 
 
+@pytest.mark.parametrize("samples", [TONE, (TONE * 9999).astype(np.int16)], ids=["floats", "integers"])
+def test_channels_that_cancel_each_other_are_told(samples: npt.NDArray[Any], tmp_path: Path) -> None:
+    kind = 3 if samples.dtype == np.float32 else 1
+    (tmp_path / "a.wav").write_bytes(wav(np.stack([samples, -samples], 1), kind=kind))
+    (note,) = stage(tmp_path / "a.wav", tmp_path / "store").notes
+    assert note == "not as in a viewer: its channels cancel each other when they are mixed into one"
+
+
 def test_of_two_sounds_the_one_is_heard_that_players_choose(tmp_path: Path) -> None:
     silence = wav(np.zeros(48_000, np.int16), kind=1)
     (tmp_path / "two.mka").write_bytes(muxed((silence, False), (wav(TONE), True)))
@@ -629,12 +688,22 @@ SOUNDS = {
         Row("floats", lambda: wav(TONE), None),
         Row("not a number", lambda: wav(tone(np.nan, np.nan)), None, "damaged: 2 samples not a finite number"),
         Row("infinite", lambda: wav(tone(np.inf, -np.inf)), None, "damaged: 2 samples not a finite number"),
+        Row("full scale is not 1", lambda: wav(TONE * 32768), None, "clipped to 1, as a player does"),
+        Row("two channels", lambda: wav(np.stack([TONE, TONE * 0], 1)), None),
+        Row("channels that cancel in part", lambda: wav(np.stack([TONE, TONE * -0.5], 1)), None),
         Row("cut off", lambda: wav(TONE)[:-1000], None, "damaged: cut off, 1,000 bytes are missing"),
         Row("written to a pipe", lambda: wav(TONE, size=2**32 - 1), None),
         Row("silence at the end", lambda: wav(np.concatenate([TONE, np.zeros(9999, np.float32)])), None),
     ],
     "mp3": [
         Row("whole", lambda: encoded("mp3", "libmp3lame"), None),
+        Row("cut off", lambda: cut(encoded("mp3", "libmp3lame"), 0.9), None, EARLY),
+        Row(
+            "gain",
+            lambda: encoded("mp3", "libmp3lame", REPLAYGAIN_TRACK_GAIN="-6.00 dB"),
+            None,
+            r"gain tag \(-6.00 dB\)",
+        ),
     ],
     "flac": [
         Row("whole", lambda: encoded("flac", "flac"), None),
@@ -649,6 +718,7 @@ SOUNDS = {
     ],
     "ogg": [
         Row("whole", lambda: encoded("ogg", "libopus"), None),
+        Row("cut off", lambda: cut(encoded("ogg", "libopus"), 0.9), None, "damaged: its end mark is missing"),
         Row(
             "a zero tail",
             lambda: with_hole(encoded("ogg", "libopus"), 0.7, 1),
