@@ -37,6 +37,7 @@ _BAD_PACKETS_MAX = 1000
 _LABELS = {"ogg": "Ogg"}
 _PROMISING = frozenset({"wav", "w64", "flac", "aiff", "caf", "mov", "matroska", "ogg"})
 """Containers whose headers state the length."""
+_MP3_HEAD_BYTES = 65_536
 _WHOLE = 0.99
 """A sound shorter than this share of its declared length, less _SHORT_S, has a note."""
 _SHORT_S = 0.05
@@ -182,7 +183,7 @@ def _track(file: BinaryIO, path: Path) -> Iterator[tuple[SoundFacts, Iterator[av
         container_name = container.format.name.partition(",")[0]
         label = _LABELS.get(container_name, container_name.upper())
         promised_s = None
-        if container_name in _PROMISING:
+        if container_name in _PROMISING or _has_frame_count(file, container_name):
             promised_s = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else None
             if promised_s is None and container.duration and not container.streams.video:
                 promised_s = container.duration / av.time_base
@@ -192,6 +193,17 @@ def _track(file: BinaryIO, path: Path) -> Iterator[tuple[SoundFacts, Iterator[av
         heard = _Heard(checked.notes)
         facts = SoundFacts(f"{label}, {stream.codec_context.name}", rate, channels, promised_s, told, heard)
         yield facts, _decoded(container, stream, rate, name, heard)
+
+
+def _has_frame_count(file: BinaryIO, container_name: str) -> bool:
+    """Return True if an MP3 file states its length. Keeps the position, which libav needs."""
+    if container_name != "mp3":
+        return False
+    at = file.tell()
+    file.seek(0)
+    head = file.read(_MP3_HEAD_BYTES)
+    file.seek(at)
+    return b"Xing" in head or b"Info" in head
 
 
 def _decoded(container: Any, stream: Any, rate: int, name: str, heard: _Heard) -> Iterator[av.AudioFrame]:
