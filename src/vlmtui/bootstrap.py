@@ -92,6 +92,7 @@ def open_chat(
         paths=application.paths,
         registry=application.registry,
         host=application.host,
+        reader=application.reader,
         settings=application.settings,
         store=store,
         keep_alive_s=application.settings.keep_alive_s,

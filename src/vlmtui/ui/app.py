@@ -395,12 +395,12 @@ class VlmtuiApp(App[ExitReport | None]):
         else:
             self._show(ModelsScreen(self.services, self.engines), alone=alone)
 
-    def show_loading(self, model: Model) -> None:
-        """Show the loading screen, and close all others."""
+    def show_loading(self, model: Model, *, alone: bool = False) -> None:
+        """Show the loading screen. `alone`: close all other screens."""
         from vlmtui.ui.models.loading import LoadingScreen
 
         self.typed_ahead.wait()
-        self._show(LoadingScreen(self.engines, model, lambda: self.typed_ahead.text), alone=True)
+        self._show(LoadingScreen(self.engines, model, lambda: self.typed_ahead.text), alone=alone)
 
     def show_chat(self) -> None:
         """Show the chat, and close all other screens."""

@@ -101,7 +101,7 @@ class ModelLoading:
             self._start(model)
         elif self._app.shows_a_load():
             return
-        self._app.show_loading(model)
+        self._app.show_loading(model, alone=True)
 
     def restart(self) -> None:
         """Load the same model again, after its engine died or failed to load, or its files have changed."""
@@ -202,7 +202,7 @@ class ModelLoading:
         if asked and not await self._app.confirm(" ".join(asked), yes=yes, no=no, careful=True):
             return
         self._start(model, keep_former=keeps)
-        self._app.show_loading(model)
+        self._app.show_loading(model, alone=True)
 
     def _start(self, model: Model, *, keep_former: bool = False) -> None:
         self._app.start(partial(self._load, model, keep_former=keep_former), "engine")

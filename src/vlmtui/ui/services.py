@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vlmtui.engine.interface import EngineHost
+from vlmtui.engine.interface import EngineHost, ModelReader
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, Preset, resolve, with_preset
@@ -57,6 +57,8 @@ class Services(msgspec.Struct, frozen=True):
     """Closed by the app at exit."""
     keep_alive_s: float | None
     """Seconds that an engine stays loaded after the app exits; None: forever."""
+    reader: ModelReader | None = None
+    """Reads tokenizers and templates without an engine; None: that is impossible."""
     initial_model: str | None = None
     """The name of a model to load first; None: show the list of models."""
     initial_backend: BackendChoice | None = None
