@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from textual.widgets import Input
 
@@ -12,6 +13,7 @@ from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import MACHINE, MakeApp
 from vlmtui.domain.engine import EngineStatus
+from vlmtui.domain.model_reading import ModelReading, ReadRequest, TemplateReading
 from vlmtui.engine.machine import GIB, gib
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled_model
@@ -108,6 +110,32 @@ async def test_the_details_are_shown_on_wide_terminals(make_app: MakeApp, width:
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
         await until(pilot, lambda: app.screen.query_one("#side").display is wide)
         assert ("Ships with vlmtui" in written(app.screen.query_one("#side", DocumentView))) is wide
+
+
+class TemplateReader:
+    """Reads every model's template as one that reads a variable."""
+
+    def __init__(self) -> None:
+        self.asked: list[ReadRequest] = []
+
+    def read(self, request: ReadRequest) -> ModelReading:
+        self.asked.append(request)
+        return ModelReading(templates=(TemplateReading(name="t", source="", variables={"thinking": (True, False)}),))
+
+
+async def test_the_details_show_what_the_models_chat_template_reads(make_app: MakeApp) -> None:
+    app, reader = make_app(), TemplateReader()
+    app.services = msgspec.structs.replace(app.services, reader=reader)
+    async with app.run_test(size=(120, 30)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        side = app.screen.query_one("#side", DocumentView)
+        await until(pilot, lambda: "Template   thinking: true, false" in written(side))
+        assert [(one.folder, one.tokenizer) for one in reader.asked] == [(str(bundled_model()), False)]
+        await pilot.press("down")
+        await until(pilot, lambda: "thinking: true" not in written(side))
+        await pilot.press("up")
+        await until(pilot, lambda: "thinking: true" in written(side))
+        assert len(reader.asked) == 1, "what was read is kept, and a model that is not here is not read"
 
 
 async def test_a_running_engine_is_marked(make_app: MakeApp) -> None:

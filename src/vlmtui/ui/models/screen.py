@@ -15,6 +15,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
@@ -24,8 +25,9 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.registry.hub_cache import downloaded_models
 from vlmtui.registry.match import Model, resolve
 from vlmtui.registry.routes import model_closed, route_name, status_of
+from vlmtui.session.dials import described_variables
 from vlmtui.session.engines import AppEngines, EngineState
-from vlmtui.session.models import Choice, model_choices
+from vlmtui.session.models import Choice, model_choices, template_variables
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import TextBlock, fact
@@ -39,6 +41,8 @@ from vlmtui.ui.widgets.row_list import RowList
 
 if TYPE_CHECKING:
     from vlmtui.config.settings import EngineSettings
+    from vlmtui.domain.template import TemplateVariables
+    from vlmtui.engine.interface import ModelReader
     from vlmtui.engine.remote_models import Server
     from vlmtui.registry.loader import Registry
     from vlmtui.worker.backends.remote.probe import Feature
@@ -47,8 +51,11 @@ if TYPE_CHECKING:
 _LABEL = 11
 
 
-def model_details(choice: Choice, machine: Machine | None) -> list[TextBlock]:
-    """Return a model's heading, note and facts. `machine`: None if its memory is not measured yet."""
+def model_details(
+    choice: Choice, machine: Machine | None, variables: TemplateVariables | None = None
+) -> list[TextBlock]:
+    """Return a model's heading, note and facts. `machine`: None if its memory is not measured yet. `variables`: those
+    of its chat template; None: unknown."""
     family = choice.family
     if choice.server is not None:
         return _served_details(choice, choice.server)
@@ -75,6 +82,7 @@ def model_details(choice: Choice, machine: Machine | None) -> list[TextBlock]:
         *([TextBlock(one_line(family.note), margin=1)] if family.note else []),
         *_facts(facts),
         TextBlock(architectures, margin=1),
+        *_template_facts(choice, variables),
         *([TextBlock(Content.styled(one_line(str(error)), "$text-error"), margin=1)] if error else []),
         TextBlock(_memory(choice, machine), margin=1),
     ]
@@ -121,6 +129,13 @@ def _licence(choice: Choice) -> str:
 
 def _facts(facts: Sequence[tuple[str, str]]) -> list[TextBlock]:
     return [fact(label, one_line(value), _LABEL, margin=not at) for at, (label, value) in enumerate(facts)]
+
+
+def _template_facts(choice: Choice, variables: TemplateVariables | None) -> list[TextBlock]:
+    if variables is None:
+        return []
+    lines = described_variables(choice.family, variables) or ["reads no variables"]
+    return _facts([("Template" if not at else "", line) for at, line in enumerate(lines)])
 
 
 def _memory(choice: Choice, machine: Machine | None) -> Content:
@@ -257,6 +272,8 @@ class ModelList(RowList[Choice]):
         return [row(self.rows[index], self.machine, width)]
 
 
+_REST_S = 0.3
+"""Seconds that the highlight stays on a model before its template is read, so that moving on starts no process."""
 _WIDE = 100
 """Fewest columns for the details."""
 
@@ -295,6 +312,10 @@ class ModelsScreen(Screen[None]):
         self.running: list[EngineStatus] = []
         self.downloaded: list[Model] = []
         self.servers: list[Server] = []
+        self.variables: dict[str, TemplateVariables | None] = {}
+        """The variables of the chat templates that were read, by the model's name."""
+        self._rest: Timer | None = None
+        """Runs while the highlight rests on a model whose template is not read yet."""
         self.backends: dict[str, BackendChoice] = {}
         """The kind of engine that the user chose for a model, by the model's name."""
         self._shows_all = False
@@ -337,7 +358,12 @@ class ModelsScreen(Screen[None]):
     @on(RowList.Highlighted)
     def _show_details(self) -> None:
         chosen = self._list.current
-        self.query_one("#side", DocumentView).show(*(model_details(chosen, self.machine) if chosen else []))
+        read = self.variables.get(chosen.model.spec.name) if chosen else None
+        self.query_one("#side", DocumentView).show(*(model_details(chosen, self.machine, read) if chosen else []))
+        if self._rest is not None:
+            self._rest.stop()
+        if chosen is not None and chosen.server is None and chosen.model.spec.name not in self.variables:
+            self._rest = self.set_timer(_REST_S, self._read_soon)
 
     @on(EngineChanged)
     def _engine_changed(self) -> None:
@@ -402,6 +428,20 @@ class ModelsScreen(Screen[None]):
         looks = (self._measure, self._find_running, self._find_downloaded, self._find_servers)
         for look in looks:
             self.run_worker(look(), group="look")
+
+    def _read_soon(self) -> None:
+        """Start to read the template of the highlighted model, if the details are shown."""
+        chosen, reader = self._list.current, self.services.reader
+        if chosen is not None and reader is not None and self.has_class("-wide"):
+            self.run_worker(self._read_template(reader, chosen.model), group="template")
+
+    async def _read_template(self, reader: ModelReader, model: Model) -> None:
+        """Find what a model's chat template reads, and show it if the model is still highlighted."""
+        name = model.spec.name
+        self.variables[name] = None  # it is not read a second time meanwhile
+        self.variables[name] = await asyncio.to_thread(template_variables, reader, model)
+        if (current := self._list.current) is not None and current.model.spec.name == name:
+            self._show_details()
 
     async def _measure(self) -> None:
         self.machine = await asyncio.to_thread(Machine.measure)
