@@ -266,3 +266,15 @@ def test_an_unusable_document_is_refused_before_anything_is_loaded(cli: CommandL
         ran = cli("check", str(document))
         assert ran.code == 2 and words in ran.out, ran.out + ran.err
     assert json.loads(cli("ps", "--json").out) == []
+
+
+def test_labels_get_their_probability(cli: CommandLine, tmp_path: Path) -> None:
+    found = cli.json("ask", "one two", "--labels", "yes,no")
+    assert set(found["labels"]) == {"yes", "no"} and found["logprobs"]
+    output = tmp_path / "out.jsonl"
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text('{"id": "a", "prompt": "one two"}\n')
+    assert cli("batch", str(asked), "-o", str(output), "--labels", "yes,no").code == 0
+    assert set(json.loads(output.read_text())["labels"]) == {"yes", "no"}
+    ran = cli("ask", "one", "--labels", "yes,yes")
+    assert ran.code == 2 and "two or more different labels" in ran.err

@@ -15,12 +15,14 @@ from vlmtui.cli.engine import (
     AskSetup,
     CommandEngines,
     add_engine_options,
+    add_labels_option,
     allow_adapters,
     models_on,
     prepare,
     ready_engine,
     run_interruptible,
     sampling_of,
+    with_labels,
 )
 from vlmtui.cli.output import note, print_json, write_answer
 from vlmtui.cli.streams import read_question, read_raw_prompt
@@ -41,7 +43,7 @@ from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import check_attachments
 from vlmtui.registry.schema import Grounding
 from vlmtui.session.adapters import find_adapter
-from vlmtui.session.answer_json import answer_json, tokens_json
+from vlmtui.session.answer_json import answer_json, labels_of, tokens_json
 from vlmtui.session.answer_places import AnswerPlaces, draw_places, range_line, read_places, resized_by_rule
 from vlmtui.session.fan_out import (
     ENGINE,
@@ -155,6 +157,8 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
         help="with --json and --export: log-probabilities of every token and of the N most likely ones (0 to 20)",
     )
 
+    add_labels_option(group)
+
 
 def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--json", action="store_true", help="print one JSON object at the end instead of streaming")
@@ -178,6 +182,7 @@ def ask(arguments: argparse.Namespace) -> int:
     """Run the command. Raises VlmtuiError for an invalid question or file, before a model is loaded."""
     plan = _fan_out_plan(arguments)
     _check_usage(arguments, plan)
+    arguments.set_parameters = with_labels(arguments, arguments.set_parameters)
     allow_adapters(arguments)
     asked = _Ask(arguments, prepare(arguments), plan)
     asked.plan_lanes()
@@ -250,6 +255,9 @@ class _Ask:
             for lane in lanes:
                 if (checked := lane.answer.structure) is not None:
                     note(f"{lane.spec.label}: {checked.message}" if lane.spec.label else checked.message)
+                labels = labels_of(lane.answer, lane.request.sampling)
+                for label, share in sorted(labels.items(), key=lambda one: -(one[1] or 0.0)):
+                    note(f"{'?' if share is None else f'{share:.3f}':>7}  {label}")
         if self.arguments.export is not None:
             _write_comparison(self.arguments.export, comparison, lanes.attachments())
         if failures:
@@ -407,7 +415,7 @@ def _lane_json(lane: Lane, model: str, load_s: float | None, *, tells_tokens: bo
     if (checked := lane.answer.structure) is not None:
         shown["structure"] = {"fits": checked.fits, "message": checked.message}
     if tells_tokens:
-        shown |= {"mode": lane.spec.mode, **tokens_json(lane.answer)}
+        shown |= {"mode": lane.spec.mode, **tokens_json(lane.answer, lane.request.sampling)}
     return shown
 
 

@@ -19,11 +19,13 @@ from vlmtui.cli.attachments import add_media_options
 from vlmtui.cli.engine import (
     AskSetup,
     add_engine_options,
+    add_labels_option,
     add_reload_option,
     leave_engine,
     open_loaded,
     prepare,
     run_interruptible,
+    with_labels,
 )
 from vlmtui.cli.output import StatusLine, note, print_json
 from vlmtui.config.duration import describe_duration
@@ -118,6 +120,7 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
         "--set", action="append", default=[], dest="settings", metavar="NAME=VALUE", help="a parameter, as `ask --set`"
     )
     group.add_argument("--logprobs", type=int, metavar="N", help="log-probabilities, as `ask --logprobs`")
+    add_labels_option(group)
 
 
 def _add_engine(group: argparse._ArgumentGroup) -> None:
@@ -194,6 +197,7 @@ def _share(text: str) -> float:
 
 def batch(arguments: argparse.Namespace) -> int:
     _check_usage(arguments)
+    arguments.settings = with_labels(arguments, arguments.settings)
     setup = _setup(arguments)
     with ExitStack() as stack:
         reader = _reader(arguments, stack)

@@ -31,6 +31,8 @@ from vlmtui.session.models import memory_need
 from vlmtui.text import one_line
 
 _SETTINGS = ("model", "keep_alive", "system_prompt", *PARAMETERS)
+_LOGPROBS = 20
+"""Log-probabilities to ask for with --labels: vLLM's default limit."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -71,6 +73,24 @@ def add_engine_arg_option(parser: argparse._ActionsContainer) -> None:
 def add_preset_option(parser: argparse._ActionsContainer) -> None:
     text = f"{EXAMPLE}: load with the limits of vLLM's example scripts, for small GPUs (docs/seeds.md)"
     parser.add_argument("--preset", choices=(EXAMPLE,), help=text)
+
+
+def add_labels_option(group: argparse._ArgumentGroup) -> None:
+    text = "answer with one of these, and tell the probability of each from the same pass: --labels red,green,blue"
+    group.add_argument("--labels", metavar="A,B,…", help=text)
+
+
+def with_labels(arguments: argparse.Namespace, given: Sequence[str] | None) -> list[str]:
+    """Return the parameters of --set with those of --labels, for which log-probabilities are asked, too. Raises
+    VlmtuiError."""
+    parameters = list(given or ())
+    if arguments.labels is not None:
+        labels = [one.strip() for one in arguments.labels.split(",")]
+        if len(set(labels)) < 2 or not all(labels):
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "--labels needs two or more different labels: --labels yes,no.")
+        parameters.append(f"choice={'|'.join(labels)}")
+        arguments.logprobs = _LOGPROBS if arguments.logprobs is None else arguments.logprobs
+    return parameters
 
 
 class AskSetup(msgspec.Struct, frozen=True):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from vlmtui.domain.generation import Cancelled, Failed, Finished, TokenLogprob, Vocabulary
+from vlmtui.domain.sampling import Sampling
 from vlmtui.inspection.build import texts_of
+from vlmtui.inspection.labels import label_probabilities
+from vlmtui.session.dials import structured_of
 from vlmtui.session.generation import Answer
 
 
@@ -35,14 +38,25 @@ def answer_json(model: str, answer: Answer, load_s: float) -> dict[str, object]:
     }
 
 
-def tokens_json(answer: Answer) -> dict[str, object]:
-    """Return the token ids and log-probabilities, as fields of `ask --json` and of a batch's lines."""
+def labels_of(answer: Answer, sampling: Sampling) -> dict[str, float | None]:
+    """Return the probability of each choice that the answer had; empty without choices or log-probabilities."""
+    choices = structured_of(sampling).get("choice")
+    if not isinstance(choices, list | tuple) or not answer.logprobs:
+        return {}
+    return label_probabilities([str(one) for one in choices], answer.logprobs, answer.vocabulary)
+
+
+def tokens_json(answer: Answer, sampling: Sampling) -> dict[str, object]:
+    """Return the token ids, log-probabilities, and the probability of each choice, as fields of `ask --json` and of a
+    batch's lines."""
     found: dict[str, object] = {
         "prompt_token_ids": list(answer.prompt.token_ids) if answer.prompt else None,
         "answer_token_ids": answer.token_ids,
     }
     if answer.logprobs:
         found["logprobs"] = [_logprob_json(one, answer.vocabulary) for one in answer.logprobs]
+    if labels := labels_of(answer, sampling):
+        found["labels"] = labels
     return found
 
 

@@ -141,7 +141,8 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
             if warnings := [warning for one in result.attachments if (warning := warning_of(one))]:
                 value["warnings"] = warnings
         if answer is not None:
-            value |= answer_json(self.model, answer, 0.0) | tokens_json(answer)
+            sampling = result.request.sampling if result.request is not None else self.sampling
+            value |= answer_json(self.model, answer, 0.0) | tokens_json(answer, sampling)
             del value["prompt_token_ids"], value["answer_token_ids"]
             if not self.includes_prompt:
                 del value["prompt"]
