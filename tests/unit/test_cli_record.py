@@ -122,7 +122,7 @@ def test_an_unrecordable_prompt_gives_the_reason(
     assert ran.code == 2 and "has no conversation 'nonsense'" in ran.err
     (tmp_path / "empty").mkdir()
     ran = vlmtui("check", str(tmp_path / "empty"))
-    assert ran.code == 2 and "has no recorded cases" in ran.err
+    assert ran.code == 2 and "has no recorded prompts" in ran.err
     assert vlmtui("check").code == 2
 
 

@@ -103,14 +103,14 @@ def fill_check(check: argparse.ArgumentParser) -> None:
         "text, token ids, image tokens, pixels, log-probabilities, greedy answer. The base is the recorded result, "
         "otherwise the first engine. With one engine and no recorded result, the base is the model's own processor, "
         "and the engine is also sent images of difficult sizes and asked what they show. "
-        "`check record DIR` records cases."
+        "`check record DIR --model M` records prompts."
     )
     check.epilog = "exit codes: 0 the same, 1 something differs, 2 something can't be compared"
     check.add_argument(
         "cases",
         metavar="CASES",
         nargs="*",
-        help="recorded cases, exports of Compare, `ask` or conversations, batch files (.jsonl), or folders of them; "
+        help="recorded prompts, exports of Compare, `ask` or conversations, batch files (.jsonl), or folders of them; "
         "without, built-in conversations",
     )
     check.add_argument(
@@ -342,7 +342,8 @@ async def _check(lab: Lab) -> int:
 
 
 def _compare_scores(before: Path, now: Path, *, as_json: bool) -> int:
-    """Compare the results of two batches, item by item. Return 1 if they differ by more than chance."""
+    """Compare the results of two batches, item by item. Return DIFFERS if such a difference by chance has a
+    probability below 5 %, otherwise 0."""
     runs = []
     for path in (before, now):
         try:
@@ -482,14 +483,14 @@ async def _makers(lab: Lab, found: _FileCases) -> dict[str, MakeSides]:
 
 
 def _allowed_model(name: str, path: Path, allowed: Sequence[str]) -> str:
-    """Return the model that a recorded case names. Raises VlmtuiError if it is a folder that is not in `allowed`, the
+    """Return the model that a recorded prompt names. Raises VlmtuiError if it is a folder that is not in `allowed`, the
     folders given with --model."""
     if not (Path(name).is_absolute() or name.startswith(".")):
         return name_by_document(name)
     model = (path.parent / name).resolve()
     if not any(model == Path(one).expanduser().resolve() for one in allowed):
         shown = shlex.quote(os.path.relpath(model))
-        message = f"The recorded case names the model folder {one_line(name)}, which is only read with your permission."
+        message = f"The recorded prompt names the model folder {one_line(name)}, which needs your permission."
         raise bad_input(message, hint=f"If it is yours, add --model {one_line(shown)}.")
     return str(model)
 
@@ -500,7 +501,7 @@ def _files(given: Sequence[Path]) -> list[Path]:
     for path in given:
         inside = sorted(one for one in path.rglob("*.json*") if is_file(one)) if is_folder(path) else [path]
         if not inside:
-            raise bad_input(f"{path} has no recorded cases.", hint="`vlmtui check record` makes them.")
+            raise bad_input(f"{path} has no recorded prompts.", hint="`vlmtui check record` makes them.")
         found += inside
     return found
 

@@ -1,4 +1,4 @@
-"""The cases of a check: built-in conversations, recorded cases, comparisons, conversations and batch files."""
+"""The cases of a check: built-in conversations, recorded prompts, comparisons, conversations and batch files."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def question_case(
     media: Path,
     given: Sequence[str] = (),
 ) -> CheckCase:
-    """Return a question about the user's images as a case. `folder`: the folder of the recorded case, which refers to
+    """Return a question about the user's images as a case. `folder`: the folder of the recorded prompt, which refers to
     the images by relative paths. `given`: parameters, `NAME=VALUE`. Raises VlmtuiError."""
     parts: tuple[Part, ...] = (*(Media(stage(path, media)) for path in images), Text(question))
     files = [os.path.relpath(path, folder) for path in images]

@@ -176,7 +176,7 @@ def sides_by_processor(
     for prompt in prompts:
         made = reading.prompts[prompt.name]
         own = f"`vlmtui lint {model.spec.name}` says what is wrong with it."
-        hint = own if "template" in made.problem else "With --with-engine, vLLM's own processor makes the prompt."
+        hint = own if "template" in made.problem else "`check record --on here` uses vLLM's own processor instead."
         found.append(
             CheckedSide(error=f"{made.problem} {hint}")
             if made.problem
