@@ -72,7 +72,7 @@ class _Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Print a usage error, and end. A former command is told with the command that took its place."""
+        """Print a usage error, and end. For a command that is gone, name the one that replaced it."""
         former = next(
             (name for name in _MOVED if message.startswith("argument COMMAND") and f"'{name}'" in message), ""
         )

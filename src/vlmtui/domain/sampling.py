@@ -165,8 +165,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_texts(sampling: Sampling) -> None:
-    """Raise VlmtuiError(BAD_INPUT) if the texts that stop an answer or are never written are long: engines tokenize
-    them beside all other requests, and compare them with every new token."""
+    """Raise VlmtuiError(BAD_INPUT) if the stop texts and bad words are too long together: an engine tokenizes them
+    while other requests wait, and compares them with every new token."""
     words = sampling.extra.get("bad_words")
     texts = [*sampling.stop, *sampling.stop_tokens, *(words if isinstance(words, list | tuple) else ())]
     if (count := sum(len(str(one)) for one in texts)) > _TEXTS_MAX:

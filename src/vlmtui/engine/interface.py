@@ -136,7 +136,7 @@ class EngineHost(Protocol):
     ) -> Engine:
         """Connect to a running engine of the same spec, or start an engine and return before the model is loaded.
         `client`: the caller's name (`app`, `ask`). `keep_alive_s`: the keep-alive time of a newly started engine, in
-        seconds; None: forever. An engine that takes the place of an outdated one has that one's. Raises VlmtuiError:
+        seconds; None: forever. An engine that replaces an outdated one keeps that one's time. Raises VlmtuiError:
         MODEL_CHANGED if the model's files have changed since the running engine loaded them, and it is not ended."""
 
     async def running(self) -> list[EngineStatus]:

@@ -415,7 +415,7 @@ def _untaken_colours(image: Image.Image, data: bytes) -> tuple[str, ...]:
 
 
 def _require_whole_tiff(image: Image.Image, data: bytes, path: Path) -> None:
-    """Raise VlmtuiError for TIFF files of which Pillow reads a thumbnail or wrong pixels."""
+    """Raise VlmtuiError for a TIFF file of which Pillow reads only a thumbnail, or wrong pixels."""
     tags = getattr(image, "tag_v2", {})
     is_raw = Base.DNGVersion in tags or data[8:10] == b"CR" or data[8:12] in _RAW_STARTS
     if is_raw or (_is_reduced(image) and Base.SubIFDs in tags and Base.Make in tags):

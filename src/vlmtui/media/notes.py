@@ -1,5 +1,5 @@
-"""Notes for what a file holds and an attachment does not show: damaged parts and wide colours, in the same words for
-pictures, videos and sounds."""
+"""Notes on parts of a file that an attachment lacks or shows differently, such as damaged parts and wide colours: the
+same words for images, videos and sounds."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def damage(what: str) -> str:
 
 
 def differs(what: str) -> str:
-    """Return the note for what a viewer or player may show otherwise."""
+    """Return the note for something that a viewer or player may show differently."""
     return _DIFFERS + what
 
 
 def warning_of(attachment: Attachment) -> str:
     """Return a sentence with the notes that a user should know before asking, or "": the attachment is damaged, or a
-    viewer shows it otherwise. The name in it is hostile text."""
+    viewer may show it differently. The name in it is hostile text."""
     told = [note for note in attachment.notes if note.startswith((_DAMAGED, _DIFFERS))]
     return f"{attachment.name}: {'; '.join(told)}." if told else ""
 

@@ -174,7 +174,7 @@ class _Facts(msgspec.Struct, frozen=True):
     high: float
     dpi: float
     differs: tuple[str, ...]
-    """What a viewer may draw and the renderer does not; with names from the document, which are hostile text."""
+    """Parts that a viewer may draw and the renderer does not. Hostile text."""
     damaged: tuple[str, ...]
 
 

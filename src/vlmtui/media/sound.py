@@ -62,13 +62,13 @@ class SoundFacts(NamedTuple):
     promised_s: float | None
     """Seconds by the file's header; None if the format has no such thing, or libav guesses it."""
     notes: tuple[str, ...]
-    """What a player may honour and the samples do not."""
+    """Notes on features of the file that a player may follow and the samples do not."""
     heard: _Heard
     """Filled while the frames are read."""
 
 
 class _Heard:
-    """What the decoder met so far: the samples, and what of them is not as in the file."""
+    """Counts of the samples decoded so far, of their faults, and of the packets that could not be decoded."""
 
     def __init__(self, notes: tuple[str, ...]) -> None:
         self.samples = 0

@@ -429,7 +429,7 @@ class ContainerVideo:
         return (*self._checked.notes, *early)
 
     def _untaken(self, frame: av.VideoFrame) -> tuple[str, ...]:
-        """Return notes on what a player may honour and the frames do not show."""
+        """Return notes on features of the file that a player may follow and the frames do not show."""
         notes = wide_colours(int(frame.color_primaries), int(frame.color_trc))
         if any(crop != (frame.width, frame.height) for crop in self._checked.crops):
             notes += (CROPPED,)
@@ -504,7 +504,7 @@ class ContainerVideo:
         return _Tail(last, end, pictures)
 
     def _declared_s(self) -> float | None:
-        """Return when the file ends by its header, in seconds from the first frame that can be decoded."""
+        """Return the end of the file by its header, in seconds after the first decodable frame; None: unknown."""
         if not self._container.duration:
             return None
         start = self._container.start_time

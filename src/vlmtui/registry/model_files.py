@@ -189,7 +189,8 @@ class _Tensor(msgspec.Struct):
 
 
 def _header_fault(path: Path) -> str:
-    """Return what is wrong with the header of a safetensors file; "" if nothing is. Engines reserve what it says."""
+    """Return what is wrong with the header of a safetensors file; "" if nothing is. Engines allocate
+    the sizes in it."""
     size = path.stat().st_size
     with opened(path, bytes_max=_FILE_BYTES_MAX) as file:
         length = int.from_bytes(file.read(8), "little")
@@ -215,7 +216,7 @@ def _json_fault(head: bytes, tail: bytes) -> str:
 
 
 def _unfinished(folder: Path, files: Set[str], *, is_whole: bool) -> Iterator[FileFault]:
-    """Yield the downloads that have not ended. aria2 keeps its file until the download ends, beside the download."""
+    """Yield the unfinished downloads. aria2 keeps a control file beside the download until it is complete."""
     for name in sorted(files):
         of = name.removesuffix(Path(name).suffix)
         if name.endswith(_UNFINISHED) and (part := _part_of(of)) and (of not in files or name.endswith(".aria2")):

@@ -128,7 +128,8 @@ def _schemas(value: object) -> Iterator[object]:
 
 
 def _has_cycle(leads_to: dict[int, list[int]]) -> bool:
-    """Return True if a walk along the edges comes back: then some node always has an edge left (Kahn's algorithm)."""
+    """Return True if a graph has a cycle: if nodes remain after all without outgoing edges are removed, again and
+    again (Kahn's algorithm). `leads_to`: the nodes to which each node has an edge."""
     left = {node: {one for one in edges if one in leads_to} for node, edges in leads_to.items()}
     before: dict[int, list[int]] = {node: [] for node in left}
     for node, edges in left.items():

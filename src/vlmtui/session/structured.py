@@ -63,7 +63,7 @@ def check_answer(kind: Kind, wanted: object, answer: str | None) -> StructureChe
 
 
 class _Checks:
-    """The process of `vlmtui.session.answer_checks`, which is started again after a question has ended it."""
+    """The process of `vlmtui.session.answer_checks`, which is started again if a check has ended it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

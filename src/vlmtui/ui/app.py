@@ -414,7 +414,7 @@ class VlmtuiApp(App[ExitReport | None]):
             self.typed_ahead.give(self.key_queue, screen.composer_text)
 
     def conversation_begun(self) -> None:
-        """Note that no conversation replaces the one on the screen any more without the user's doing."""
+        """Note that from now on only the user replaces the conversation on the screen."""
         self._is_begun = True
         self.give_typed()
 

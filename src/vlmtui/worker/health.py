@@ -124,8 +124,8 @@ class MemoryKills:
         self._seen: deque[tuple[float, int]] = deque()
 
     def look(self) -> bool:
-        """Note the count, and return whether it has risen in the last seconds. Call this every second or two: without
-        a count from shortly before, nothing is known."""
+        """Read the count, and return whether it has risen in the last 5 seconds. Call this every second or two: the
+        first call returns False, and so does one after a pause of more than 10 seconds."""
         now = self._clock()
         self._seen.append((now, self._count()))
         while len(self._seen) > 1 and self._seen[1][0] <= now - _RECENT_S:

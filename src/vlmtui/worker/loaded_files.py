@@ -87,7 +87,7 @@ class LoadedFiles:
         return tuple(_differences(self._digests, self._read(folder), with_new=with_new))
 
     def _folder_at(self, revision: str | None) -> Path | None:
-        """Return the folder from which a load would now read; for a model of the hub as far as this machine knows."""
+        """Return the folder from which a load would read now, by the local cache alone; None: none is known."""
         return None if self._spec.backend == REMOTE_BACKEND else model_folder(self._spec.model, revision)
 
     def _read(self, folder: Path | None) -> dict[str, str]:
@@ -146,7 +146,7 @@ def own_adapter_folder(spec: LoadSpec, adapter: LoraAdapter, revision: str | Non
 
 
 def folder_signature(folder: Path) -> tuple[tuple[str, _Signature], ...]:
-    """Return what changes whenever somebody writes to a file in the folder that an engine reads. Blocking."""
+    """Return a value that changes if a file that engines read is written, added or removed in the folder. Blocking."""
     found = []
     for name, path in _inside(folder):
         with suppress(OSError):  # it was just removed

@@ -43,8 +43,8 @@ class LogFile:
         """When the log had how many bytes."""
 
     def recent(self) -> list[str]:
-        """Return the lines of the last seconds, as far as `read_new` was called meanwhile. May be called by any
-        thread."""
+        """Return the lines of the last 15 seconds, and a few older ones if `read_new` was called less often than every
+        second. May be called by any thread."""
         since = time.monotonic() - _RECENT_S
         start = next((size for at, size in reversed(tuple(self._marks)) if at <= since), 0)
         try:

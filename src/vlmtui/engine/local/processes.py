@@ -121,8 +121,8 @@ def _is_marked(process: psutil.Process, endpoint: Endpoint) -> bool:
 
 
 def _marks(process: psutil.Process) -> list[Path]:
-    """Return what may mark a process of this user as a worker's: its working directory, and the record that its
-    environment names."""
+    """Return the two paths that tell which worker a process of this user belongs to: its working directory, and the
+    record's path in its environment. Return no path for other users' processes."""
     with suppress(psutil.Error, OSError):
         if process.uids().real == os.getuid():
             return [Path(process.cwd().removesuffix(" (deleted)")), Path(process.environ().get(MARKER, os.sep))]

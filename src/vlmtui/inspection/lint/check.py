@@ -399,8 +399,8 @@ def _moves(subject: Subject) -> bool:
 
 
 def record_findings(subject: Subject) -> Iterator[LintFinding]:
-    """Yield the differences between the template's prompts and the raw prompts of the family's record, which follow
-    only the variables of reasoning."""
+    """Yield the differences between the template's prompts and the raw prompts of the family's record. Yield nothing
+    if other variables than those of reasoning are set, which a record doesn't know."""
     thinking = subject.family.thinking
     if subject.template.given.keys() - ({thinking.switch, thinking.effort} if thinking is not None else set()):
         return
@@ -439,8 +439,8 @@ def _without_system(family: Family) -> Family:
 
 
 def _is_rearranged(subject: Subject, canned: Canned) -> bool:
-    """Return True if the record writes a conversation's images by a rule that the model's own chat template need not
-    follow: behind the text, or several images in another way than one."""
+    """Return True if the model's own chat template may write a conversation's images otherwise than the record: the
+    record writes them after the text, or several images differently from a single one."""
     rules = subject.family.takes.values()
     return subject.family.chat == "model" and any(
         one.place == "after" or (one.several is not None and (canned.has_several or one.several.place == "after"))
@@ -566,8 +566,8 @@ def _failures(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _first_of_each(found: Sequence[LintFinding]) -> list[LintFinding]:
-    """Return the first finding of each kind, and of each of its tokens, failing lines or sorts of text: the same fault
-    shows in many conversations."""
+    """Return the first finding of each kind, since the same fault appears in many conversations. Some kinds may have
+    more: one for each token, for each failing line of the template, or for questions and for answers."""
     kept: dict[tuple[LintKind, object], LintFinding] = {}
     for one in found:
         of: object = one.token if one.kind in _BY_TOKEN else one.line if one.kind is LintKind.TEMPLATE_FAILS else None

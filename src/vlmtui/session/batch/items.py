@@ -84,7 +84,8 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         return self._holds(answer)
 
     def _holds(self, answer: str | None) -> bool:
-        """Check the regular expression and the schema; without an answer, whether they can be used."""
+        """Return whether an answer meets the regular expression and the schema; without an answer, True if they can be
+        used. Raises VlmtuiError if they can't, or if checking takes too long."""
         conditions: tuple[tuple[Kind, object, str | None], ...] = (
             ("regex", self.regex, answer),
             ("schema", self.json_schema, None if answer is None else _without_fence(answer)),

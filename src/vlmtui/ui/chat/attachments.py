@@ -210,8 +210,8 @@ class MessageAttachments(ChatPart):
     """Views, changes and removes attachments."""
 
     def tell_taken(self, attachment: Attachment) -> None:
-        """Notify the user which page or frame was attached, if the file has several, and of what is damaged or not as
-        in a viewer."""
+        """Notify the user which page or frame was attached, if the file has several, and of parts that are damaged or
+        that a viewer may show differently."""
         name = one_line(attachment.name)
         if warning := warning_of(attachment):
             self._app.tell(one_line(warning), seconds=15, severity="warning")

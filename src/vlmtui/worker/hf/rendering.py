@@ -146,7 +146,7 @@ class TemplateProcesses:
     async def require_fit(self, text: str) -> None:
         """Raise VlmtuiError(CONTEXT_TOO_LONG) if a long text has more tokens than the context.
 
-        Says nothing about a text that takes no longer to tokenize than a prompt that fills the context."""
+        Lets a text pass uncounted if tokenizing it takes no longer than tokenizing a prompt that fills the context."""
         if self._tokenizer is None or len(text) <= max(_SHORT, _CHARACTERS * self._context):
             return
         work = Count(text, self._context, self._tokenizer)
@@ -155,7 +155,7 @@ class TemplateProcesses:
             raise too_long(f"The prompt has more tokens than the context: {self._context:,}.")
 
     def close(self) -> None:
-        """End the processes that have nothing to do."""
+        """End the idle processes, and take no more calls. Running calls continue."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         while self._idle:
             self._idle.pop().end()

@@ -268,7 +268,7 @@ def messages_of(turns: Sequence[Turn], media: Sequence[MediaPart]) -> list[dict[
 
 
 def without_reasoning(turn: Turn, tags: ThinkingTags) -> Turn:
-    """Return an answer without its reasoning, which servers want back in no later message; other turns unchanged."""
+    """Return an answer without its reasoning, which later requests must not repeat; other turns unchanged."""
     answer = split_thinking(turn.text, tags, over=True).answer if turn.role == "assistant" else ""
     return Turn(turn.role, (Text(answer),)) if answer and not turn.attachments else turn
 
