@@ -457,8 +457,8 @@ async def _read(lab: Lab, path: Path) -> _FileCases:
 
 
 async def _makers(lab: Lab, found: _FileCases) -> dict[str, MakeSides]:
-    """Return, by engine name, the functions that run the cases of a model. A recorded prompt alone, on the engine that
-    it is compared with by default, is not answered."""
+    """Return, by engine name, the functions that run the cases of a model. Without --on, recorded
+    prompts are only made, not answered."""
     arguments = lab.arguments
     model = resolve(lab.application.registry, found.model)
     names = [name for name in found.engines if name != PROCESSOR]

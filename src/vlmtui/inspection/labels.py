@@ -10,7 +10,7 @@ from vlmtui.domain.generation import TokenLogprob, Vocabulary
 
 
 class _Share(NamedTuple):
-    """A label's probability, and the probability of beginnings that it shares with others, untold how."""
+    """A label's own probability, and that of beginnings that it shares with other labels in unknown parts."""
 
     known: float = 0.0
     shared: float = 0.0
@@ -19,10 +19,11 @@ class _Share(NamedTuple):
 def label_probabilities(
     labels: Sequence[str], logprobs: Sequence[TokenLogprob], vocabulary: Vocabulary
 ) -> dict[str, float | None]:
-    """Return the probability of each label, of 1 for all together; None if more of it is untold than told.
+    """Return the probability of each label, divided by the sum over all labels; None if most of it is in a beginning
+    that the label shares with others.
 
-    A label's probability is that of the tokens with which it begins. Labels with the same beginning are told apart
-    where the answer itself goes on with it. `logprobs`: those of the answer, with the likeliest tokens; a label whose
+    A label's probability is that of the tokens with which it begins. Labels with the same beginning can be told apart
+    only if the answer itself continues it. `logprobs`: those of the answer, with the likeliest tokens; a label whose
     tokens are not among them has the probability 0."""
     found = _shares(dict(zip(labels, labels, strict=True)), logprobs, vocabulary, 0)
     total = sum(one.known for one in found.values())
@@ -34,7 +35,7 @@ def label_probabilities(
 def _shares(
     rest: Mapping[str, str], logprobs: Sequence[TokenLogprob], vocabulary: Vocabulary, at: int
 ) -> dict[str, _Share]:
-    """Return the share of each label after `at` tokens. `rest`: what is left of each label then."""
+    """Return the share of each label after `at` tokens. `rest`: by label, its text that follows these tokens."""
     if at >= len(logprobs):
         return dict.fromkeys(rest, _Share(shared=1.0))
     found = dict.fromkeys(rest, _Share())

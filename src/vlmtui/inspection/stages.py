@@ -297,7 +297,7 @@ def _at_equal_tokens(ours: CheckedSide, theirs: CheckedSide) -> list[Pair]:
 
 
 def _logprobs(pairs: Sequence[Pair], limit: Limit, ours: CheckedSide, theirs: CheckedSide) -> StageResult:
-    """Compare log-probabilities after the same tokens. The one that exceeds its limit most stands for all."""
+    """Compare log-probabilities after the same tokens. The result names only the one furthest above its limit."""
     found = [(at, *one) for at, (left, right) in enumerate(pairs) for one in _likely_tokens(left, right)]
     if not found:
         return StageResult(Stage.LOGPROBS, StageOutcome.UNKNOWN, "the engines tell no common log-probability")

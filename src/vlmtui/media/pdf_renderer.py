@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
 
 def _draw_forms(document: Any, page: Any, bitmap: Any) -> None:
     """Draw the form's fields over the page, also those that have no appearance, or that no form lists. Runs no
-    scripts: nobody asks PDFium to."""
+    scripts: PDFium runs them only on request."""
     from pypdfium2 import raw
 
     settings = raw.FPDF_FORMFILLINFO(version=2)

@@ -189,7 +189,7 @@ def _boxes(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int, int]]:
 
 
 def require_end(file: BinaryIO, name: str) -> None:
-    """Raise VlmtuiError if a file of which a part can't be read ends in zeros: that is why."""
+    """Raise VlmtuiError if a file ends in zeros, which explains why a part of it can't be read."""
     zeros = zeros_at_end(file)
     if zero_tail(zeros):
         raise _damaged(name, f"is cut off: its last {zeros:,} bytes are zeros", EOFError("zeros"))

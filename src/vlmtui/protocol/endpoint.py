@@ -132,7 +132,7 @@ def _line_of(file: str) -> str:
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file of a worker says. It lets a client end a worker that does not answer."""
+    """The content of a worker's record file. It lets a client end a worker that does not answer."""
 
     spec: LoadSpec
     pid: int

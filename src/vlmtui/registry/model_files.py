@@ -53,7 +53,7 @@ _AGAIN = "Download it again: `hf download OWNER/NAME --local-dir FOLDER`."
 
 
 class FileFault(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a model's folder that is missing, or that is not what its name says."""
+    """A file of a model's folder that is missing, or whose content does not fit its name."""
 
     name: str
     message: str

@@ -76,7 +76,7 @@ def _check_schema(schema: Any, answer: str | None) -> Result:
 
 @lru_cache(8)
 def _validator(schema_json: str) -> tuple[Any, str]:
-    """Return a validator that loads no other schema, and why the schema can't be used; empty: it can."""
+    """Return a validator that loads no other schema, and the reason if the schema can't be used."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for

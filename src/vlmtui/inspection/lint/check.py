@@ -449,7 +449,7 @@ def _is_rearranged(subject: Subject, canned: Canned) -> bool:
 
 
 def _without_bos(subject: Subject, text: str) -> str:
-    """Return a prompt without its BOS, however often it is written: it has checks of its own."""
+    """Return a prompt without any BOS at its start. BOS has its own checks."""
     for bos in {subject.family.raw.bos, subject.tokenizer.bos if subject.tokenizer is not None else None}:
         while bos and text.startswith(bos):
             text = text.removeprefix(bos)
