@@ -174,13 +174,13 @@ def test_too_few_placeholders_are_refused_and_too_many_are_harmless(machine: Mac
 def test_replay_gives_the_same_answers(machine: Machine, tmp_path: Path) -> None:
     document = tmp_path / "both.json"
     machine.ask("--mode", "both", "--image", SHAPES, "--export", str(document), QUESTION)
-    code, _, error = machine.run("replay", str(document))
+    code, _, error = machine.run("check", str(document))
     assert code == 0, error
     assert "2 compared: 2 the same" in error
     told = json.loads(document.read_text())
     told["sides"][0]["answer"] = told["sides"][0]["answer"].replace("yellow", "green")
     document.write_text(json.dumps(told))
-    assert machine.run("replay", str(document))[0] == 1
+    assert machine.run("check", str(document))[0] == 1
 
 
 def test_several_seeds_at_the_same_time(machine: Machine, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_several_seeds_at_the_same_time(machine: Machine, tmp_path: Path) -> Non
     assert [answer["answer_token_ids"] for answer in again["answers"]] == [
         answer["answer_token_ids"] for answer in found["answers"]
     ]
-    assert machine.run("replay", str(document))[0] == 0
+    assert machine.run("check", str(document))[0] == 0
 
 
 def test_an_attachment_is_sent_at_its_place(machine: Machine) -> None:
