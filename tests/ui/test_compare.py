@@ -28,6 +28,7 @@ from vlmtui.session.engines import EngineState
 from vlmtui.store.records import StoredComparison
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.answers import AnswerPane, DiffView, PictureStrip
+from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.compare.raw_prompt import FindingsList, RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.compare.sides import StoredComparisonScreen, stored_line
@@ -624,3 +625,24 @@ async def test_a_megabyte_is_pasted_into_the_raw_prompt_and_taken_back(comparing
         await compare.until(lambda: compare.editor.cursor_location[0] == 30_000)
         await compare.press("ctrl+z", "ctrl+z")
         await compare.until(lambda: compare.editor.text == before)
+
+
+async def test_compare_sends_without_the_image_and_closes_when_an_answer_is_used(
+    comparing: StartComparing,
+) -> None:
+    async with comparing(["As sent."], ["Without."], ["Grey."], ["Blurred."], image=True) as compare:
+        await compare.chat.lead("x")
+        await compare.until(lambda: isinstance(compare.chat.app.screen, FanOutScreen))
+        fan_out = compare.chat.app.screen
+        assert isinstance(fan_out, FanOutScreen)
+        await compare.until(lambda: fan_out.scores is not None and fan_out.differences is not None)
+        await compare.press("escape")
+        await compare.until(lambda: isinstance(compare.chat.app.screen, CompareScreen))
+        assert compare.chat.controller.draft.words == "What is this?"
+        await compare.chat.lead("x")  # the same answers again
+        await compare.until(lambda: isinstance(compare.chat.app.screen, FanOutScreen))
+        assert len(compare.chat.host.engine.requests) == 4
+        await compare.press("enter")
+        await compare.until(lambda: isinstance(compare.chat.app.screen, ChatScreen))
+        await compare.until(lambda: bool(compare.chat.controller.exchanges))
+        assert compare.chat.last.answer.text == "As sent."

@@ -378,7 +378,7 @@ async def _check_engines(lab: Lab) -> int:
     home = lab.model(arguments.model[-1]) if arguments.model else None
     names = [name for name in arguments.on if name != PROCESSOR]
     if not names:
-        raise VlmtuiError(ErrorKind.BAD_USAGE, "Name an engine with --on.")
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "Name an engine with --on to compare with the processor.")
     models = await asyncio.to_thread(models_on, names, lab.application, home, arguments)
     base = home or next((model for model in models if not is_remote(model)), models[0])
     cases = lab.own_cases(base)
@@ -440,6 +440,9 @@ async def _read(lab: Lab, path: Path) -> _FileCases:
             else:
                 cases += conversation_cases(family, path, mode, lab.media)
         if len(engines) < 2:
+            if model_folder(lab.model(own).spec.model) is None:
+                message = f"There is nothing to compare with: {own} is not downloaded."
+                raise bad_input(message, hint="Name two engines with --on.")
             engines = (PROCESSOR, *(engines or (HERE,)))
         return _FileCases(own, engines, cases)
     record = read_record(path)

@@ -53,7 +53,7 @@ settings: config.toml in the config folder, then VLMTUI_* in the environment, th
 
 APP_OPTIONS = ("model", "graphics", "theme", "keep_alive")
 """Options of the app that override settings."""
-_MOVED = {"golden": "check record DIR` and `check DIR", "replay": "check FILE", "parity": "check --on ENGINE"}
+_MOVED = {"golden": "check record DIR --model M` and `check DIR", "replay": "check FILE", "parity": "check --on ENGINE"}
 """Former commands, and the commands that took their place."""
 _APP_ONLY = ("continue", "resume", "plain")
 _WITH_VALUE = (*APP_OPTIONS, "backend", "preset", "engine", "key_env")

@@ -44,7 +44,7 @@ from vlmtui.ui.terminal.themes import THEMES, VARIABLES, theme_name
 from vlmtui.ui.widgets.line_editing import EDITS, LINE_EDITS, is_text_area
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from rich.console import RenderableType
     from textual.binding import Binding
@@ -329,14 +329,17 @@ class VlmtuiApp(App[ExitReport | None]):
         *,
         send: Callable[[], InFlightRequest],
         on_edit: Callable[[], None],
+        look: Callable[[], Awaitable[bool]],
     ) -> None:
         """Compare the chat template with a raw prompt, until the user leaves.
 
         `send`: sends the draft as the conversation's next message. `on_edit`: called after changes of the raw prompt.
+        `look`: sends the message with, without and with changed images; returns True if the conversation continues with
+        one of these answers.
         """
         from vlmtui.ui.compare.screen import CompareScreen
 
-        await ask_user(self, CompareScreen(comparison, message, send=send, on_edit=on_edit))
+        await ask_user(self, CompareScreen(comparison, message, send=send, on_edit=on_edit, look=look))
 
     async def choose_comparison(self, message: ComparedMessage) -> str | None:
         """Let the user look at the stored comparisons of a message. Return a raw prompt that the user wants to send
@@ -358,9 +361,10 @@ class VlmtuiApp(App[ExitReport | None]):
             FanFormScreen(question, sampling, no_seeds=no_seeds, system=system, has_pictures=has_pictures),
         )
 
-    async def open_fan_out(self, fan_out: FanOut) -> int | Literal["new_plan"] | None:
+    async def open_fan_out(self, fan_out: FanOut) -> int | Literal["new_plan", "look"] | None:
         """Show the answers of a fan-out, which sends one message several ways. Return the index of the answer to
-        continue with; `new_plan` if the user wants to plan another fan-out; None if the user closes the screen."""
+        continue with; `new_plan` if the user wants to plan another fan-out; `look` for a fan-out with and without the
+        images; None if the user closes the screen."""
         from vlmtui.ui.compare.fan_out import FanOutScreen
 
         return await ask_user(self, FanOutScreen(fan_out))

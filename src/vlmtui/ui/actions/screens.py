@@ -14,6 +14,7 @@ _NEXT_VIEW = Action(
     "sides.next_view", "Next view", "Show the other side.", "f6", leader="tab", footer=True, priority=True
 )
 _DIFFERENCE = Action("sides.difference", "Difference", "Show where they differ.", "d", leader="d")
+_LOOK_HELP = "Send again without the picture, or with a grey, blurred or swapped one: is the answer still as likely?"
 _EXPORT = Action("sides.export", "Export", "Write a Markdown, HTML or JSON file.", "w", leader="w", footer=True)
 
 COMPARISON = Scope(
@@ -47,6 +48,7 @@ COMPARISON = Scope(
             leader="percent_sign",
         ),
         Action("fold", "Fold turns", "Show equal earlier turns in one line, or whole.", "E", leader="E"),
+        Action("look", "Does it look?", _LOOK_HELP, "x", leader="x"),
         Action("inspect", "Inspect", "Inspect the prompt and answer of a side.", "f12,alt+x", leader="i"),
         Action(
             "use", "Use answer", "Continue the conversation with this answer.", "alt+u", leader="enter", priority=True
@@ -89,6 +91,7 @@ ANSWERS = Scope(
         Action("choose", "Use this", "Continue the conversation with this answer.", "enter", footer=True),
         Action("base", "Base", "Compare the others with this answer.", "d", leader="d", footer=True),
         Action("inspect", "Inspect", "Inspect this prompt and answer.", "i", leader="i", footer=True),
+        Action("look", "Does it look?", _LOOK_HELP, "x", leader="x"),
         Action("copy", "Copy", "Copy this answer to your clipboard.", "y", leader="y", footer=True),
         Action("export", "Export", "Write all answers to a file.", "w", leader="w", footer=True),
         Action(

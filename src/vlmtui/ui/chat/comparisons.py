@@ -56,29 +56,38 @@ class FanOuts(ChatPart):
     @dialog
     async def action_look(self) -> None:
         self._screen.take_composer_text()
-        message = self._screen.compared_message()
+        await self.look_at(self._screen.compared_message())
+
+    async def look_at(self, message: ComparedMessage) -> bool:
+        """Send this message with its images, without them, and with changed images. Return True if the conversation
+        continues with one of the answers. Raises VlmtuiError."""
         fan_out = self._earlier(message)
         if fan_out is None or fan_out.plan.parameter != PICTURE:
             fan_out = await self._planned(look_plan(message), message)
-        if fan_out is not None:
-            await self._show(fan_out, message)
+        return fan_out is not None and await self._show(fan_out, message)
 
-    async def _show(self, fan_out: FanOut, message: ComparedMessage) -> None:
-        """Show a fan-out. If the user requests another one from its screen, show that one. Raises VlmtuiError."""
-        self._open = (fan_out, message)
-        chosen = await self._app.open_fan_out(fan_out)
-        if chosen is None:
-            return
-        if chosen == "new_plan":
+    async def _show(self, fan_out: FanOut, message: ComparedMessage) -> bool:
+        """Show a fan-out. If the user requests another one from its screen, show that one. Return True if the
+        conversation continues with one of the answers. Raises VlmtuiError."""
+        while True:
+            self._open = (fan_out, message)
+            chosen = await self._app.open_fan_out(fan_out)
+            if chosen is None:
+                return False
+            if isinstance(chosen, int):
+                break
             self._open = None
-            plan = await self._plan("", message)
-            planned = await self._planned(plan, message) if plan is not None else None
-            if planned is not None:
-                await self._show(planned, message)
-            return
+            plan = look_plan(message) if chosen == "look" else await self._plan("", message)
+            if plan is None:
+                return False
+            planned = await self._planned(plan, message)
+            if planned is None:
+                return False
+            fan_out = planned
         await choose_lane(fan_out, chosen, message, self._engines.require_model())
         self._open = None
         await self._screen.show_conversation()
+        return True
 
     def _earlier(self, message: ComparedMessage) -> FanOut | None:
         """Return the newest fan-out if it sent the same message, or else None."""
@@ -207,6 +216,7 @@ class Comparisons(ChatPart):
             message,
             send=partial(self._send, message, comparison),
             on_edit=self._raw_edited,
+            look=partial(self._screen.fan_outs.look_at, message),
         )
         self._write_raw()
         self._screen.prompt_cost.count_soon()

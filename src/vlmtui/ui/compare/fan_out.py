@@ -80,7 +80,7 @@ _ROWS_ABOVE = 16
 """Added to a tile's rows for `PictureStrip.fit`, which expects the rows of a whole screen."""
 DIFFERS_STYLE = "bold underline $warning"
 GONE_STYLE = "strike $muted"
-Leave = int | Literal["new_plan"] | None
+Leave = int | Literal["new_plan", "look"] | None
 
 
 class FanFormScreen(ModalScreen[Plan | None]):
@@ -325,7 +325,7 @@ def difference_in_words(difference: AnswerDiff) -> str:
 
 class FanOutScreen(Screen[Leave]):
     """The answers of a fan-out. Unless they are complete, the screen requests them. Returns the index of the answer to
-    continue with; `new_plan` if the user wants another fan-out; or None."""
+    continue with; `new_plan` or `look` if the user wants another fan-out; or None."""
 
     CSS_PATH = "fan_out.tcss"
     VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]
@@ -432,6 +432,12 @@ class FanOutScreen(Screen[Leave]):
     def action_new_plan(self) -> None:
         if not self.fan_out.is_running:
             self._leave("new_plan")
+
+    def action_look(self) -> None:
+        if self.fan_out.is_running:
+            self.main_app.tell_error(bad_input("Not all answers are complete yet.", remedy=Remedy.STOP_FAN_OUT))
+        else:
+            self._leave("look")
 
     async def action_leave(self) -> None:
         """Stop running answers; if there are none, return to the chat."""
