@@ -21,7 +21,7 @@ async def test_prompts_of_processor_and_engine_are_equal(
     engine: WorkerClient, shapes: Model, engine_paths: Paths, tmp_path: Path
 ) -> None:
     cases = built_in_cases(shapes, (), ("chat", "raw"), engine_paths.media)
-    assert len(cases) == 24
+    assert len(cases) == 22
     here = sides_by_processor(LocalModelReader(engine_paths), shapes, cases)
     there = await sides_by_engine(engine, cases, tmp_path / "values", is_asked=False)
     for case, processor, vllm in zip(cases, here, there, strict=True):

@@ -118,7 +118,7 @@ async def test_a_key_with_alt_is_no_letter(chatting: StartChat) -> None:
     async with chatting() as chat:
         # As a terminal's driver posts it: with the letter, which the pilot's own keys do not have.
         chat.app.post_message(events.Key("alt+i", "i"))
-        await chat.until(lambda: "New files there are offered" in chat.notes)
+        await chat.until(lambda: "scp" in chat.notes)
         assert chat.composer.text == ""
 
 

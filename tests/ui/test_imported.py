@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from textual.widgets import Static
+
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until, until_chat
 from tests.ui.conftest import MakeApp
@@ -43,8 +45,8 @@ async def test_a_server_of_theirs_is_named_and_not_contacted(make_app: MakeApp, 
     app = make_app(host, resume=there)
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
-        await until(pilot, lambda: any("was not contacted" in one.message for one in app._notifications))
-        told = " ".join(one.message for one in app._notifications)
+        await until(pilot, lambda: "was not contacted" in str(app.screen.query_one("#errors", Static).content))
+        told = str(app.screen.query_one("#errors", Static).content)
         assert "cats at http://thief:1" in told and "start with --engine ADDRESS" in told
         await until(pilot, lambda: any("not used here" in one.message for one in app._notifications))
         assert host.engines == []

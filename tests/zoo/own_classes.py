@@ -90,7 +90,10 @@ def reference_of_tarsier(folder: Path, cases: Sequence[str], asked: Sequence[Che
                 chosen.append(TokenLogprob(token_id=token, logprob=float(scores.max())))
                 inputs = torch.cat([inputs, embed.weight[token][None, None]], dim=1)
             answer = tuple(logprob.token_id for logprob in chosen)
-            found.append(CheckedSide(token_ids=ids, answer_ids=answer, logprobs=tuple(chosen)))
+            side = CheckedSide(
+                token_ids=ids, answer_ids=answer, logprobs=tuple(chosen), dtype="float32", is_answered=True
+            )
+            found.append(side)
     return found
 
 
