@@ -228,7 +228,10 @@ class Lab(msgspec.Struct, frozen=True):
                 values = self.folder / str(len(self.engines))
                 sides = await sides_by_engine(engine, cases, values, answers, is_asked=is_asked)
                 if sight is not None:
-                    await sight(engine)
+                    try:
+                        await sight(engine)
+                    except VlmtuiError as error:  # the comparisons stay
+                        self.results.append(CheckResult(engine=name, error=text_of(error)))
                 return sides
 
         return make

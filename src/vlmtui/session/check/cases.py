@@ -45,8 +45,6 @@ BUILT_IN = (
     "text", "system", "image", "images", "images_swapped", "later_image", "image_each_turn", "system_image", "video",
 )  # fmt: skip
 """Names of the built-in conversations that are checked by default. Engines here refuse `placeholder_in_text`."""
-_SWAPPED = "_swapped"
-"""The end of the name of a conversation with its images in the opposite order."""
 GREEDY = Sampling(temperature=0.0, max_tokens=16)
 """The sampling of cases without their own."""
 
@@ -226,6 +224,7 @@ def comparison_cases(path: Path, comparison: Comparison, media: Path) -> list[Ch
             answer_ids=side.answer_token_ids,
             logprobs=tuple(TokenLogprob(token_id=one.token_id, logprob=one.logprob) for one in side.logprobs or ()),
             words=dict(zip(side.answer_token_ids, side.answer_token_texts, strict=False)),
+            dtype=engine_of(comparison, side).dtype,
             is_answered=side.finish_reason is not None,
         )
         found.append(
