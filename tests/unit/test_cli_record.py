@@ -91,7 +91,7 @@ def test_prompts_are_recorded_and_each_change_is_found(vlmtui: CommandLine, mode
 
 @pytest.mark.timeout(600)
 def test_a_user_question_is_recorded_and_tested(vlmtui: CommandLine, tmp_path: Path) -> None:
-    recorded, picture = tmp_path / "recorded", tmp_path / "pictures" / "mine.png"
+    recorded, picture = tmp_path / "prompts", tmp_path / "pictures" / "mine.png"
     picture.parent.mkdir()
     shutil.copyfile(bundled("samples") / "three-shapes.png", picture)
     mine = ("--case", "mine", "--question", "Where is the star?", "--image", str(picture), "--mode", "both")
