@@ -57,6 +57,7 @@ class Remedy(Enum):
     STOP_COMPARISON = auto()
     COMPUTE_DIFFERENCE = auto()
     STOP_FAN_OUT = auto()
+    SET_TEMPERATURE = auto()
 
 
 _INPUT_KINDS = frozenset({ErrorKind.BAD_USAGE, ErrorKind.BAD_INPUT, ErrorKind.MODEL_UNKNOWN, ErrorKind.DISK_FULL})

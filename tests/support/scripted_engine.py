@@ -224,7 +224,7 @@ class ScriptedEngine:
 
     def die(self, message: str = "The engine was killed.") -> None:
         """Act as after `kill -9`: every request fails, the connection is closed."""
-        self._leave(VlmtuiError(ErrorKind.ENGINE_DIED, message, hint="Start the engine again."))
+        self.leave(VlmtuiError(ErrorKind.ENGINE_DIED, message, hint="Start the engine again."))
 
     def add_log(self, line: str) -> None:
         """Add a line to the engine's log."""
@@ -241,7 +241,7 @@ class ScriptedEngine:
                     case Die(message):
                         self.die(message)
                     case LoadFailed(failure):
-                        self._leave(failure.error())
+                        self.leave(failure.error())
                         yield step
                         return
                     case LoadProgress():
@@ -381,11 +381,11 @@ class ScriptedEngine:
         return self._cause
 
     async def close(self) -> None:
-        self._leave(None)
+        self.leave(None)
 
     async def shutdown(self) -> None:
         self.was_shut_down = True
-        self._leave(None)
+        self.leave(None)
 
     async def _event(self, step: Step, state: _Request) -> EngineEvent | None:
         request_id = state.request.request_id
@@ -434,7 +434,8 @@ class ScriptedEngine:
         if not self.alive:
             raise self._cause or _died("The connection to the engine is closed.")
 
-    def _leave(self, cause: VlmtuiError | None) -> None:
+    def leave(self, cause: VlmtuiError | None) -> None:
+        """Close the connection for this cause; None: we closed it."""
         if not self._gone.is_set():
             self._cause = cause
             self._gone.set()

@@ -130,7 +130,7 @@ async def test_an_engine_that_died_is_restarted_once_then_on_request(make_app: M
         assert app.screen is chat
         host.engine.die()
         await until(pilot, lambda: app.engines.state is EngineState.DEAD)
-        app.restart_engine()
+        app.models.restart()
         await until(pilot, lambda: app.engines.state is EngineState.READY)
         assert app.screen is chat
         host.engine.die()

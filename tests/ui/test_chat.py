@@ -73,6 +73,23 @@ async def test_death_mid_answer_keeps_it_and_one_key_restarts_another_retries(ch
         assert "sends it again" not in chat.answer_lines()
 
 
+async def test_another_answer_at_temperature_0_says_that_it_is_probably_the_same(chatting: StartChat) -> None:
+    async with chatting(["It is red."], ["It is red."], ["It is red."]) as chat:
+        await chat.say("What is it?")
+        await chat.send("/set temperature 0.7")
+        await chat.pilot.press("ctrl+r")
+        await chat.until(lambda: chat.last.answer_siblings.count == 2 and not chat.last.is_running)
+        assert "probably the same" not in chat.notes
+        await chat.send("/set temperature 0")
+        await chat.pilot.press("ctrl+r")
+        await chat.until(lambda: chat.last.answer_siblings.count == 3 and not chat.last.is_running)
+        assert "probably the same" not in chat.notes, "the answer before was sampled"
+        await chat.pilot.press("ctrl+r")
+        await chat.until(
+            lambda: "At temperature 0 the answer is probably the same. F2 sets a temperature." in chat.notes
+        )
+
+
 async def test_a_failed_turn_is_reported_and_not_sent_again(chatting: StartChat) -> None:
     failure = Failure(kind=ErrorKind.CONTEXT_TOO_LONG, message="Too long [/x].", hint="Start a new chat.")
     async with chatting([Fail(failure)], ["Fine."]) as chat:

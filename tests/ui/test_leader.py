@@ -6,7 +6,7 @@ import pytest
 from textual.widgets import Static
 
 from tests.support.scripted_engine import ScriptedHost
-from tests.support.waiting import until, until_chat
+from tests.support.waiting import until
 from tests.ui.conftest import Chat, MakeApp, StartChat
 from vlmtui.config.settings import Settings
 from vlmtui.ui.chat.screen import ChatScreen
@@ -16,6 +16,7 @@ from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.models.log import LogScreen
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.settings import SettingsScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 
@@ -106,12 +107,17 @@ async def test_the_footer_shows_the_features_once_there_is_an_answer_and_help_at
             assert chat.screen.region.contains_region(region), item.title
 
 
-async def test_the_engine_is_restarted_only_where_it_is_gone(make_app: MakeApp) -> None:
-    app = make_app(ScriptedHost(load=[]), initial_model="shapes")
-    async with app.run_test() as pilot:
-        await until_chat(pilot)
-        await pilot.press("f5")
-        await until(pilot, lambda: any("The engine is running." in note.message for note in app._notifications))
+async def test_a_running_engine_is_restarted_after_a_question(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        chat.host.engine.clients = 3
+        await chat.pilot.press("f5")
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
+        question = chat.app.screen.query_one(".title", Static).content
+        assert str(question) == "shapes is running. Load it again? It disconnects 2 other programs."
+        await chat.pilot.press("enter")
+        assert len(chat.host.engines) == 1, "Enter keeps it"
+        await chat.pilot.press("f5", "down", "enter")
+        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engines.is_loaded)
 
 
 async def test_a_click_on_a_leader_entry_runs_it(chatting: StartChat) -> None:

@@ -48,6 +48,7 @@ from vlmtui.store.database import Database, explained
 from vlmtui.store.records import AnswerData, ConversationId, GenerationRecord, StoredTurn, TurnId
 from vlmtui.store.store import Store
 from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.conversations import ConversationsScreen
 from vlmtui.ui.services import Delays
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
@@ -245,6 +246,16 @@ async def test_a_draft_that_is_wiped_leaves_no_conversation(chatting: StartChat,
         chat.composer.text = ""
         await chat.until(lambda: chat.controller.id is None)
         assert store.last() is None
+
+
+async def test_the_list_lacks_a_draft_that_was_wiped_just_now(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        await chat.write("never mind")
+        assert await chat.controller.recorder.flush()
+        chat.composer.clear()
+        await chat.pilot.press("ctrl+l")
+        await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))
+        assert await chat.app.services.store.run(lambda store: store.conversations()) == []
 
 
 async def test_answers_and_messages_have_branches(chatting: StartChat, store: Store) -> None:

@@ -16,6 +16,7 @@ import pytest
 from tests.support.scripted_engine import DEFAULT_LOAD, Hold, ScriptedEngine, ScriptedHost
 from vlmtui.domain.engine import REMOTE_BACKEND, EngineStatus, LoadFailed, LoadSpec
 from vlmtui.domain.generation import Failure
+from vlmtui.engine.interface import EngineStopped
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
@@ -89,6 +90,26 @@ async def test_a_dead_engine_is_restarted_once() -> None:
     assert controller.state is EngineState.DEAD
     assert message_of(controller) == "Killed again."
     assert (len(host.engines), controller.deaths) == (2, 2)
+
+
+async def test_an_engine_that_somebody_stopped_is_not_loaded_again() -> None:
+    host = ScriptedHost()
+    controller = await loaded(host)
+    async with watching(controller) as watch:
+        host.engine.leave(EngineStopped("shapes"))
+        await watch
+    assert (controller.state, message_of(controller)) == (EngineState.DEAD, "shapes was stopped.")
+    assert len(host.engines) == 1
+
+
+async def test_a_restart_ends_an_engine_that_others_use_too() -> None:
+    host = ScriptedHost()
+    controller = await loaded(host)
+    shared = host.engine
+    shared.clients = 2
+    assert await controller.start(resolve(Registry.bundled(), "shapes"))
+    assert shared.was_shut_down
+    assert len(host.engines) == 2
 
 
 @pytest.mark.parametrize("forgiven", ["answered", "long ago"])

@@ -19,6 +19,7 @@ from tests.worker.echo_server import echo_launcher
 from tests.worker.stage import request
 from vlmtui.domain.engine import EngineReady, EngineStatus, LoadSpec
 from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Finished, PromptReady
+from vlmtui.engine.interface import EngineStopped
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.engine.local.host import Timeouts, WorkerHost
 from vlmtui.engine.local.processes import worker_processes
@@ -159,6 +160,12 @@ async def test_a_killed_worker_is_reported_with_the_signal_and_without_lines_of_
     told = "" if victim == "guardian" else " Its process was killed by signal 9 (SIGKILL)."
     assert (cause.message, cause.detail) == (f"The engine of echo stopped unexpectedly.{told}", "")
     assert f"Log: {life.endpoint.log}" in cause.hint
+
+
+async def test_a_client_is_told_that_somebody_stopped_its_worker(life: Life) -> None:
+    client = await life.client()
+    await life.host.stop(life.endpoint)
+    assert isinstance(await client.closed(), EngineStopped)
 
 
 async def test_two_clients_share_a_worker_and_neither_harms_the_other(life: Life) -> None:

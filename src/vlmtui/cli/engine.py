@@ -274,7 +274,7 @@ class CommandEngines:
         local = [engine for one, engine in self._opened if not is_remote(one.model)]
         self._opened = [one for one in self._opened if is_remote(one[0].model)]
         for engine in local:
-            await release(engine, hung=False)
+            await release(engine, by_force=False)
 
     async def __aenter__(self) -> Self:
         return self

@@ -75,6 +75,13 @@ class Engine(Protocol):
         """Stop the engine, even during a load. Returns when all its processes have ended."""
 
 
+class EngineStopped(VlmtuiError):
+    """ENGINE_DIED: somebody stopped the engine on purpose, e.g. by `vlmtui stop`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(ErrorKind.ENGINE_DIED, f"{name} was stopped.", remedy=Remedy.RESTART_ENGINE)
+
+
 class WhenChanged(Enum):
     """What to do about a running engine whose model's files have changed since it loaded them."""
 

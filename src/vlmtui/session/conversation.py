@@ -12,7 +12,7 @@ import msgspec
 
 from vlmtui.domain.conversation import Attachment, Text, Turn
 from vlmtui.domain.engine import EngineInfo
-from vlmtui.domain.generation import GenerateRequest
+from vlmtui.domain.generation import Finished, GenerateRequest
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
 from vlmtui.reading import is_file
@@ -33,7 +33,7 @@ from vlmtui.session.exchange import (
 )
 from vlmtui.session.generation import answer_to, make_request
 from vlmtui.session.persistence import LiveConversation, Recorder, title_from_turn
-from vlmtui.session.resume import Generation, LoadedConversation, load_conversation
+from vlmtui.session.resume import Generation, LoadedConversation, is_of_engine, load_conversation
 from vlmtui.session.settings import ChatSettings
 from vlmtui.store.records import ConversationId, GenerationRecord, StoredDraft
 from vlmtui.text import one_line
@@ -217,6 +217,17 @@ class Conversation:
         self._begin(exchange, self._generation(self.turns_until(exchange), model, info))
         self.subscribers.notify(AnswerReplaced(exchange))
         return exchange
+
+    def repeats_greedily(self, info: EngineInfo | None, of: Exchange | None = None) -> bool:
+        """Return whether another answer to an exchange, by default the last, would be generated at temperature 0, as
+        its finished answer was by the same engine with the same sampling."""
+        exchange = of or self.last
+        if exchange is None or info is None or not isinstance(exchange.answer.outcome, Finished):
+            return False
+        used, record, now = exchange.answer.used, exchange.record, self.settings
+        is_same = record is not None and (record.sampling, record.system_prompt) == (now.sampling, now.system_prompt)
+        is_greedy = used.is_greedy if used is not None else now.sampling.is_greedy
+        return is_same and is_greedy and record is not None and is_of_engine(record, info)
 
     async def adopt(self, exchange: Exchange, made: Generation) -> None:
         """Add a finished answer to the last exchange, and show it. Raises VlmtuiError if that is not possible now."""

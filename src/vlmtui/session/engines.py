@@ -24,7 +24,7 @@ from vlmtui.domain.engine import (
 )
 from vlmtui.domain.generation import Failure
 from vlmtui.domain.metrics import EngineMetrics, MetricsSample
-from vlmtui.engine.interface import Engine, EngineHost, WhenChanged, outdated
+from vlmtui.engine.interface import Engine, EngineHost, EngineStopped, WhenChanged, outdated
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.log_ring import LogRing
 from vlmtui.registry.match import Model
@@ -63,10 +63,10 @@ def is_remote(model: Model) -> bool:
     return model.spec.backend == REMOTE_BACKEND
 
 
-async def release(engine: Engine, *, hung: bool) -> None:
-    """Stop an engine. If other clients use it, only disconnect, unless it hangs."""
+async def release(engine: Engine, *, by_force: bool) -> None:
+    """Stop an engine. If other clients use it, only disconnect, unless `by_force`."""
     shared = False
-    if not hung:
+    if not by_force:
         with suppress(VlmtuiError):
             shared = (await engine.status()).clients > 1
     await (engine.close() if shared else engine.shutdown())
@@ -149,13 +149,14 @@ class AppEngine:
             self.outdated = error
             return await host.open(spec, client="app", keep_alive_s=keep_alive_s, when_changed=WhenChanged.KEEP)
 
-    def stop(self) -> Coroutine[Any, Any, None]:
-        """Stop the load or the engine. Return a coroutine that waits until its processes have ended."""
+    def stop(self, *, by_force: bool = False) -> Coroutine[Any, Any, None]:
+        """Stop the load or the engine; with `by_force` even if other clients use it. Return a coroutine that waits
+        until its processes have ended."""
         opening, self._opening = self._opening, None
         engine, self.engine = self.engine, None
-        hung = self.state is EngineState.HUNG
+        by_force = by_force or self.state is EngineState.HUNG
         self.change_to(EngineState.NONE)
-        return _stopped(opening, engine, hung=hung)
+        return _stopped(opening, engine, by_force=by_force)
 
     def _was_stopped(self) -> bool:
         return self.state is EngineState.NONE
@@ -184,14 +185,14 @@ class AppEngine:
         self._on_change(self)
 
 
-async def _stopped(opening: asyncio.Task[Engine] | None, engine: Engine | None, *, hung: bool) -> None:
+async def _stopped(opening: asyncio.Task[Engine] | None, engine: Engine | None, *, by_force: bool) -> None:
     if opening is not None:
         opening.cancel()
         await asyncio.wait([opening])
         if not opening.cancelled() and opening.exception() is None:
             engine = opening.result()
     if engine is not None:
-        await release(engine, hung=hung)
+        await release(engine, by_force=by_force)
 
 
 class AppEngines:
@@ -344,8 +345,9 @@ class AppEngines:
             return None
 
     async def start(self, model: Model, *, keep_former: bool = False) -> bool:
-        """Make `model` the current one, loading it if necessary. Return True once it is READY: then run `watch`. Return
-        False if that failed, or if another model was chosen meanwhile. Run it in a task.
+        """Make `model` the current one, loading it if necessary; if it is the current one, load it again, even if other
+        clients use its engine. Return True once it is READY: then run `watch`. Return False if that failed, or if
+        another model was chosen meanwhile. Run it in a task.
 
         keep_former: keep the loaded model until the new one is ready, so that `go_back` can return to it. Without it, a
         model that loads on this machine first stops the other models there."""
@@ -443,7 +445,7 @@ class AppEngines:
             now = time.monotonic()
             self.deaths = 1 if now - self._died_at > self._forget_death_s else self.deaths + 1
             self._died_at = now
-            loads_again = self.deaths <= _RESTARTS
+            loads_again = self.deaths <= _RESTARTS and not isinstance(error, EngineStopped)
             self.on_death(error, loads_again)
             app_engine.fail(error)
             if not loads_again or not await self.start(app_engine.model):
@@ -537,7 +539,7 @@ class AppEngines:
                 return
         elif is_other and not keep_former and self._former is not None and not is_remote(self._former.model):
             self._start_stopping(self._former)
-        self._start_stopping(left)
+        self._start_stopping(left, by_force=not is_other)
 
     def _end_former(self, ready: AppEngine) -> None:
         """Keep the former engine loaded beside the ready engine if one of the two is on a server; otherwise stop it."""
@@ -588,9 +590,9 @@ class AppEngines:
             self._forget(app_engine)
             self._start_stopping(app_engine)
 
-    def _start_stopping(self, app_engine: AppEngine) -> None:
+    def _start_stopping(self, app_engine: AppEngine, *, by_force: bool = False) -> None:
         """Start stopping an engine, in a task that nothing interrupts."""
-        ending = asyncio.ensure_future(app_engine.stop())
+        ending = asyncio.ensure_future(app_engine.stop(by_force=by_force))
         self._endings.add(ending)
         ending.add_done_callback(self._endings.discard)
 

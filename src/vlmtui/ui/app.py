@@ -225,10 +225,6 @@ class VlmtuiApp(App[ExitReport | None]):
         """Run a coroutine function that shows a screen. Further keys wait until it is shown."""
         run_before_keys(self, steps)
 
-    def restart_engine(self) -> None:
-        """Load the same model again, after its engine died or failed to load."""
-        self.models.restart()
-
     def interrupt(self) -> None:
         """Show how to quit; the second call within two seconds quits."""
         self._departure.interrupt()
@@ -505,10 +501,15 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def action_conversations(self) -> None:
         """Show the list of conversations, unless a model is loading."""
+        self.start_dialog(self._show_conversations)
+
+    async def _show_conversations(self) -> None:
         from vlmtui.ui.conversations import ConversationsScreen
 
+        chat = self.conversation.chat
+        if chat is not None:
+            await chat.recorder.flush()  # the list then has the open conversation as it is now
         if not isinstance(self.screen, ConversationsScreen) and not self.shows_a_load():
-            chat = self.conversation.chat
             open_id = chat.id if chat is not None else None
             self.push_screen(ConversationsScreen(self.services.store, open_id=open_id))
 
@@ -541,11 +542,8 @@ class VlmtuiApp(App[ExitReport | None]):
             self.push_screen(LogScreen(self.engines))
 
     def action_restart_engine(self) -> None:
-        """Load the same model again if its engine died, hangs or was not started, or if its files have changed."""
-        if self.engines.is_to_restart:
-            self.restart_engine()
-        else:
-            self.tell("The engine is running." if self.engines.outdated is None else str(self.engines.outdated))
+        """Load the same model again."""
+        self.models.restart()
 
     def action_edit(self, name: str) -> None:
         """Run an editing command in the focused text field."""

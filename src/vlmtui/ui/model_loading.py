@@ -14,7 +14,7 @@ from vlmtui.protocol.endpoint import ForeignSocket
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engines import EngineState, is_remote, names_of
 from vlmtui.session.models import LoadCheck, LoadChecks, memory_need
-from vlmtui.text import one_line
+from vlmtui.text import counted, one_line
 
 if TYPE_CHECKING:
     from vlmtui.ui.app import VlmtuiApp
@@ -104,10 +104,27 @@ class ModelLoading:
         self._app.show_loading(model, alone=True)
 
     def restart(self) -> None:
-        """Load the same model again, after its engine died or failed to load, or its files have changed."""
+        """Load the same model again. Asks first if its engine answers, and its files have not changed."""
         controller = self._app.engines
-        if controller.model is not None and controller.state is not EngineState.LOADING:
+        if controller.model is None or controller.state is EngineState.LOADING:
+            return
+        if controller.is_to_restart:
             self._start(controller.model)
+        elif controller.outdated is not None:
+            self._app.tell(str(controller.outdated))
+        else:
+            self._app.start_dialog(partial(self._restart_running, controller.model))
+
+    async def _restart_running(self, model: Model) -> None:
+        status, chat = await self._app.engines.read_status(), self._app.conversation.chat
+        name = one_line(model.spec.name)
+        told = [f"{name} is running. Load it again?"]
+        if chat is not None and chat.running is not None:
+            told.append("That stops the answer.")
+        if status is not None and status.clients > 1:
+            told.append(f"It disconnects {counted(status.clients - 1, 'other program')}.")
+        if await self._app.confirm(" ".join(told), yes=f"Load {name} again", no=f"Keep {name}", careful=True):
+            self._start(model)
 
     def go_back(self) -> None:
         """Use the previous model again, while another model loads or after that. If the previous model was unloaded,
@@ -166,9 +183,10 @@ class ModelLoading:
         if model is None or (last is not None and last.needed(self._app.engines.info)):
             return
         name = one_line(model.spec.name)
-        told = f"{name} is loading again." if loads_again else ""
+        cause = error.message if name in error.message else f"{name}: {error.message}"
+        told = f"{cause} {name} is loading again." if loads_again else cause
         remedy = None if loads_again else Remedy.RESTART_ENGINE
-        self._app.tell(f"{name}: {error.message} {told}".rstrip(), remedy, seconds=15, severity="warning")
+        self._app.tell(one_line(told), remedy, seconds=15, severity="warning")
 
     def _remember(self, model: Model) -> None:
         try:

@@ -35,6 +35,7 @@ from vlmtui.domain.generation import (
     Waiting,
 )
 from vlmtui.domain.metrics import MetricsSample
+from vlmtui.engine.interface import EngineStopped
 from vlmtui.engine.local.processes import has_ended
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.log_ring import LogRing
@@ -382,8 +383,9 @@ class WorkerClient:
     def _death(self) -> VlmtuiError:
         if self._load_failure is not None:
             return self._load_failure.error()
-        if self._goodbye is not None and self._goodbye.failure is not None:
-            return self._goodbye.failure.error()
+        if self._goodbye is not None:
+            failure = self._goodbye.failure
+            return EngineStopped(self.spec.name) if failure is None else failure.error()
         when = "while loading" if self.info is None else "unexpectedly"
         return worker_died(f"The engine of {self.spec.name} stopped {when}.", self.endpoint, has_started=True)
 

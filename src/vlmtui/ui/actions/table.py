@@ -68,5 +68,6 @@ REMEDIES: dict[Remedy, str] = {
     Remedy.STOP_COMPARISON: "{comparison.leave} stops them.",
     Remedy.COMPUTE_DIFFERENCE: "{sides.next_view} computes and shows the difference.",
     Remedy.STOP_FAN_OUT: "{answers.leave} stops them.",
+    Remedy.SET_TEMPERATURE: "{settings} sets a temperature.",
 }
 """The sentence for each remedy. `with_keys` replaces `{id}` by the key or slash command of that action."""

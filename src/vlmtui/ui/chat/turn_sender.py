@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from functools import partial
 
-from vlmtui.errors import VlmtuiError
+from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.session.engines import EngineState
 from vlmtui.session.exchange import Exchange
 from vlmtui.ui.chat.part import ChatPart, background
@@ -76,7 +76,10 @@ class TurnSender(ChatPart):
         engines.require_engine()
         if is_earlier:
             await self._chat.recorder.flush()
+        is_repeated = self._chat.repeats_greedily(engines.info, of)
         exchange = self._chat.answer_again(engines.require_model(), engines.info, of)
+        if is_repeated:
+            self._app.tell("At temperature 0 the answer is probably the same.", Remedy.SET_TEMPERATURE)
         self._screen.start(partial(self._answer, exchange), "answer")
         if is_earlier:
             await self._screen.show_exchange(exchange, rebuild=True)

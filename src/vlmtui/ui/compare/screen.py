@@ -153,7 +153,7 @@ class CompareScreen(SidesScreen):
     def action_send(self) -> None:
         if self.main_app.engines.state is EngineState.DEAD:
             self.main_app.tell("The model is loading again.")
-            self.main_app.restart_engine()
+            self.main_app.models.restart()
             return
         comparison = self.comparison
         try:
