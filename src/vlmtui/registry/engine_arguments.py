@@ -21,7 +21,6 @@ from vlmtui.domain.dials import is_plain
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.schema import OWN_CLASSES, Family
-from vlmtui.registry.size_limits import wrong_sizes
 from vlmtui.text import did_you_mean, one_line
 
 
@@ -164,6 +163,8 @@ def refused_argument(arguments: Mapping[str, object], typed: frozenset[str] = fr
 def check_engine_args(spec: LoadSpec) -> None:
     """Raise VlmtuiError(BAD_ENGINE_ARGUMENT) if the spec has a size that would take all memory, or a risky argument
     that neither the user typed nor a bundled record sets. Called before every launch, for every backend."""
+    from vlmtui.registry.size_limits import wrong_sizes  # not needed to start the app
+
     if wrong := next(wrong_sizes(spec.engine_args), ""):
         message = f"Can't load {spec.name}: an engine argument is out of range: {one_line(wrong)}."
         raise VlmtuiError(ErrorKind.BAD_ENGINE_ARGUMENT, message, hint="Correct it in the settings or in the record.")

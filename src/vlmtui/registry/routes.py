@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from vlmtui.domain.engine import DEFAULT_BACKEND, PINNED_BACKEND, TRANSFORMERS_BACKEND, BackendChoice
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
-from vlmtui.registry.model_files import files_error
 from vlmtui.registry.schema import Family, Route
 
 if TYPE_CHECKING:
@@ -157,6 +156,8 @@ def model_closed(family: Family, spec: LoadSpec) -> VlmtuiError | None:
     """Return why the model can't run here, or None: as `why_closed` does, for the kinds of engines that records have
     routes for, or because of the model's files. Reads the beginning of each file."""
     choice = BackendChoice.of(spec)
+    from vlmtui.registry.model_files import files_error  # not needed to start the app
+
     return (why_closed(family, choice) if choice.backend in _OF_ROUTES else None) or files_error(spec)
 
 
