@@ -46,6 +46,7 @@ from vlmtui.errors import ErrorKind
 from vlmtui.protocol.endpoint import END_MARK
 from vlmtui.protocol.messages import (
     MAX_MESSAGE_BYTES,
+    MAX_REPLY_BYTES,
     PROTOCOL_VERSION,
     Cancel,
     GetLog,
@@ -242,7 +243,7 @@ class FakeWorker:
                 case "garbage":
                     writer.write(b'{"type":"nonsense"}\n')
                 case "oversized":
-                    writer.write(b"x" * (MAX_MESSAGE_BYTES + 2) + b"\n")
+                    writer.write(b"x" * (MAX_REPLY_BYTES + 2) + b"\n")
                 case "foreign":
                     writer.write(encode(Delta(request_id="another", text="not yours", tokens=1)))
                 case _:

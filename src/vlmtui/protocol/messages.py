@@ -19,7 +19,9 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 PROTOCOL_VERSION = 10
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""The longest line. Real messages are far shorter, since media are sent as paths."""
+"""The longest line to a worker. Real messages are far shorter, since media are sent as paths."""
+MAX_REPLY_BYTES = 2 * MAX_MESSAGE_BYTES
+"""The longest line from a worker: the prompt of a request, with its tokens, is longer than the request."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
@@ -171,7 +173,8 @@ def decode_worker_message(line: bytes) -> WorkerMessage:
 
 
 async def read_line(reader: asyncio.StreamReader) -> bytes | None:
-    """Return the next line, or None at the end of the stream. The reader's limit must be MAX_MESSAGE_BYTES.
+    """Return the next line, or None at the end of the stream. The reader's limit must be MAX_MESSAGE_BYTES
+    in a worker, and MAX_REPLY_BYTES in a client.
 
     Raises VlmtuiError(PROTOCOL) for a longer line; the connection is unusable after that.
     """
@@ -180,8 +183,7 @@ async def read_line(reader: asyncio.StreamReader) -> bytes | None:
     except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
         return None
     except asyncio.LimitOverrunError as error:
-        message = f"A message exceeds the limit of {MAX_MESSAGE_BYTES // 2**20} MiB."
-        raise VlmtuiError(ErrorKind.PROTOCOL, message) from error
+        raise VlmtuiError(ErrorKind.PROTOCOL, "A message between vlmtui and its worker is too long.") from error
 
 
 def _malformed(error: Exception) -> VlmtuiError:

@@ -33,6 +33,7 @@ from vlmtui.paths import private_dir
 from vlmtui.protocol.endpoint import HOME_SUFFIX, RECORD_SUFFIX, WorkerRecord, require_own_peer
 from vlmtui.protocol.messages import (
     MAX_MESSAGE_BYTES,
+    MAX_REPLY_BYTES,
     PROTOCOL_VERSION,
     Cancel,
     ClientMessage,
@@ -84,8 +85,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 _log = logging.getLogger(__name__)
 
-_BACKLOG_MAX = 32 * 1024 * 1024
-"""A client that does not read is disconnected when so many bytes are buffered for it."""
 _OBSERVERS = frozenset({"ps", "stop"})
 """The clients whose presence does not keep the worker running."""
 
@@ -112,12 +111,13 @@ class Connection:
         return None if line is None else decode_client_message(line)
 
     def send(self, message: WorkerMessage) -> None:
-        """Send a message without waiting. Does nothing if the client has disconnected."""
+        """Send a message without waiting. Does nothing if the client has disconnected. A client that does not read is
+        disconnected when more than MAX_REPLY_BYTES are buffered for it."""
         transport = self._writer.transport
         if transport.is_closing():
             return
         transport.write(encode(message))
-        if transport.get_write_buffer_size() > _BACKLOG_MAX:
+        if transport.get_write_buffer_size() > MAX_REPLY_BYTES:
             _log.warning("a client does not read its messages and is disconnected")
             transport.abort()
 

@@ -42,6 +42,7 @@ from vlmtui.log_ring import LogRing
 from vlmtui.protocol.endpoint import END_MARK, Endpoint, require_own_peer
 from vlmtui.protocol.messages import (
     MAX_MESSAGE_BYTES,
+    MAX_REPLY_BYTES,
     PROTOCOL_VERSION,
     Cancel,
     ClientMessage,
@@ -411,7 +412,7 @@ async def connect(
     async with AsyncExitStack() as cleanup:
         try:
             async with asyncio.timeout(timeout_s):
-                reader, writer = await asyncio.open_unix_connection(endpoint.socket, limit=MAX_MESSAGE_BYTES)
+                reader, writer = await asyncio.open_unix_connection(endpoint.socket, limit=MAX_REPLY_BYTES)
                 cleanup.callback(writer.close)
                 require_own_peer(writer, place=str(endpoint.socket), hint=_FOREIGN_HINT)
                 writer.write(encode(Hello(version=PROTOCOL_VERSION, client=client, pid=os.getpid())))
