@@ -15,8 +15,8 @@ from tests.support.emulators import Cell, Pyte, Tmux, differences
 SIZE = (80, 24)
 _REST_S = 1.0
 """Nothing is written for so long once all of it is shown."""
-_KEYS = ("\x15", "\x1b[5~", "\x1b[<64;20;8M" * 3, "\x1b[1;5F", "\x1b[A", "\x1b[A", "\x1b", "\x1bOP", "\x1b")
-"""An empty composer, a page up, the wheel, the end, the message cursor and back, the help and back."""
+_KEYS = ("\x15", "\x1b[5~", "\x1b[<65;20;8M", "\x1b[1;5F", "\x1b[A", "\x1b[A", "\x1b", "\x1bOP", "\x1b")
+"""An empty composer, a page up, the wheel down, the end, the message cursor and back, the help and back."""
 _FIGURES = " · TTFT "
 """Stands in the line whose figures differ from one session to the next."""
 
@@ -48,6 +48,11 @@ def played(folder: Path, environment: dict[str, str]) -> list[bytes]:
                 time.sleep(_REST_S)
             stops.append(b"".join(chunk.data for chunk in app.chunks))
 
+        def press(keys: str) -> None:
+            before = app.written
+            app.type(keys)
+            app.until(lambda: app.written > before, f"an effect of {keys!r}")
+
         app.wait_for("● shapes")
         at_rest()
         ask("one", 12, 0)
@@ -55,7 +60,7 @@ def played(folder: Path, environment: dict[str, str]) -> list[bytes]:
         ask("two", 150, 150, then="draft")
         at_rest()
         for keys in _KEYS:
-            app.type(keys)
+            press(keys)
             at_rest()
         ask("three", 500, 0)
         at_rest()
