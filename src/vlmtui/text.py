@@ -86,6 +86,26 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def token_place(index: int) -> str:
+    """Return `token 0 (first)`, `token 7`: tokens are counted from 0 everywhere."""
+    return "token 0 (first)" if index == 0 else f"token {index:,}"
+
+
+def nats(value: float) -> str:
+    """Return a log-probability, or a difference of two, with the digits that matter: `−0.0001`, `−0.32`, `−9.4`."""
+    size = abs(value)
+    digits = 4 if size < 0.1 else 2 if size < 1 else 1 if size < 100 else 0
+    return f"{value:,.{digits}f}".replace("-", "−")
+
+
+def chance(probability: float) -> str:
+    """Return a probability: `99.99 %`, `41 %`, `<0.01 %`."""
+    if 0 < probability < 0.0001:
+        return "<0.01 %"
+    digits = 0 if probability in (0, 1) else 2 if probability >= 0.995 or probability < 0.01 else 1
+    return f"{100 * probability:.{digits}f} %"
+
+
 def human_bytes(count: int) -> str:
     """Return a size such as `340 kB` or `1.2 GB`, in powers of 1000."""
     size = float(count)

@@ -164,7 +164,7 @@ async def test_every_part_is_shown(circle: Attachment, tmp_path: Path, size: tup
         for word in ("Qwen2VLForConditionalGeneration", "the model's chat template", "<|endoftext|>", "0.32.0"):
             assert word in app.text(), word
         await pilot.press("6")
-        await until(pilot, lambda: "token 1 of 4" in app.text())
+        await until(pilot, lambda: "token 0 (first) of 4" in app.text())
         assert "␛[31m" in app.text()
         assert "[/x]" in app.text()
         assert [pane.id for pane in app.inspector.query("ContentSwitcher > *") if pane.display] == ["answer-part"]
@@ -186,15 +186,15 @@ async def test_probabilities_are_asked_for_and_the_alternatives_are_seen(tmp_pat
         held.set()
         text = app.inspector.query_one(LogprobText)
         await until(pilot, lambda: bool(text.tokens) and text.tokens[0].probability is not None)
-        await until(pilot, lambda: "99.00%" in app.text())
+        await until(pilot, lambda: "−0.0100   99.0 %" in app.text())
         assert len(engine.requests) == 2, "a second press asks nothing while one is under way"
         assert engine.requests[1].logprobs == 5
         await pilot.press("n")
         await until(pilot, lambda: text.pointed == 2 and "square" in app.text())
-        assert "20.19%" in app.text()
-        assert "60.65%" in app.text()
+        assert "−1.6   20.2 %" in app.text()
+        assert "−0.50   60.7 % ███████████████" in app.text()
         await pilot.press("down")
-        await until(pilot, lambda: text.pointed == 3 and "token 4 of 4" in app.text())
+        await until(pilot, lambda: text.pointed == 3 and "token 3 of 4" in app.text())
         await pilot.press("up", "home")
         await until(pilot, lambda: text.pointed == 0)
         assert not [line for line in app.text().splitlines() if "another one" in line]
@@ -384,7 +384,7 @@ def test_how_it_looks(
         await pilot.press(str(PARTS.index(part) + 1))
         if part == "answer":
             await pilot.press("percent_sign")
-            await until(pilot, lambda: "99.00%" in app.text())
+            await until(pilot, lambda: "99.0 %" in app.text())
             await pilot.press("n")
             await until(pilot, lambda: "square" in app.text())
         await pilot.pause()

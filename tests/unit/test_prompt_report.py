@@ -172,7 +172,7 @@ async def test_asking_for_probabilities_keeps_the_first_answer() -> None:
     told = await with_logprobs(engine, known)
     first = answer_tokens(told)[0]
     assert first.probability == pytest.approx(0.905, abs=0.001)
-    assert [(text, round(chance, 3)) for text, _, chance in first.alternatives] == [("A ", 0.905), ("The ", 0.082)]
+    assert [(text, logprob) for text, _, logprob in first.alternatives] == [("A ", -0.1), ("The ", -2.5)]
     sent = engine.requests[-1]
     assert (sent.logprobs, sent.keep) == (5, False)
     assert sent.request_id != engine.requests[0].request_id

@@ -127,10 +127,15 @@ class AnswerToken(msgspec.Struct, frozen=True):
     id: int
     label: str = ""
     """`part of “é”`; empty for whole characters."""
-    probability: float | None = None
-    """0 to 1; None if it was not requested."""
+    logprob: float | None = None
+    """In nats; None if it was not requested."""
     alternatives: tuple[tuple[str, int, float], ...] = ()
-    """Text, id and probability of the most likely tokens, most likely first."""
+    """Text, id and log-probability of the most likely tokens, most likely first."""
+
+    @property
+    def probability(self) -> float | None:
+        """0 to 1; None if it was not requested."""
+        return None if self.logprob is None else math.exp(self.logprob)
 
 
 def prompt_pieces(inspected: PromptReport) -> list[Piece]:
@@ -232,10 +237,10 @@ def _answer_token(piece: Piece, known: TokenLogprob | None, vocabulary: Vocabula
     if known is None:
         return AnswerToken(piece.text, piece.ids[0], piece.label)
     top = tuple(
-        (_pieces((candidate.token_id,), vocabulary)[0].text, candidate.token_id, math.exp(candidate.logprob))
+        (_pieces((candidate.token_id,), vocabulary)[0].text, candidate.token_id, candidate.logprob)
         for candidate in known.top
     )
-    return AnswerToken(piece.text, piece.ids[0], piece.label, math.exp(known.logprob), top)
+    return AnswerToken(piece.text, piece.ids[0], piece.label, known.logprob, top)
 
 
 def _token_lines(inspected: PromptReport) -> Iterator[str]:
@@ -256,7 +261,7 @@ def _media(inspected: PromptReport) -> list[dict[str, object]]:
 
 def _answer(inspected: PromptReport) -> dict[str, object]:
     tokens = [
-        {"id": token.id, "text": token.text, "probability": token.probability, "alternatives": token.alternatives}
+        {"id": token.id, "text": token.text, "logprob": token.logprob, "alternatives": token.alternatives}
         for token in answer_tokens(inspected)
     ]
     return {"text": inspected.answer, "tokens": tokens}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from textual.reactive import reactive
 from textual.widgets import Static
 
 from vlmtui.session.prompt_report import AnswerToken
-from vlmtui.text import one_line
+from vlmtui.text import chance, nats, one_line, token_place
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import PromptBlock
 from vlmtui.ui.document.document import Block
@@ -35,6 +36,12 @@ LIKELY: tuple[tuple[float, str, str], ...] = (
 """Lower bound of the probability, style, and legend. The styles do not differ by colour alone."""
 _CURSOR = "bold reverse"
 _NARROWEST = 4
+_TOKEN = 20
+"""Columns of a likely token's text."""
+_BAR = 24
+"""Columns of the bar of a token that is certain."""
+_FACTS = 8
+"""Rows for the selected token and the likely ones."""
 
 
 class _Cell(NamedTuple):
@@ -209,6 +216,7 @@ class AnswerTokensPanel(Vertical):
     AnswerTokensPanel {
         #legend { height: 1; color: $muted; text-wrap: nowrap; text-overflow: ellipsis; }
         #answer-tokens, #answer-text { height: 1fr; margin-top: 1; }
+        #answer-tokens { height: 3; }
         #pointed { height: 8; padding: 0 1; border-top: solid $border-blurred; }
     }
     """
@@ -218,6 +226,17 @@ class AnswerTokensPanel(Vertical):
         yield DocumentView(has_edge=False, can_focus=True, id="answer-text")
         yield LogprobText(id="answer-tokens")
         yield Static(id="pointed", markup=False)
+
+    def on_mount(self) -> None:
+        self.watch(self.query_one(LogprobText), "virtual_size", self._fit, init=False)
+
+    def on_resize(self) -> None:
+        self._fit()
+
+    def _fit(self) -> None:
+        """Give the tokens the rows that they need, so that the likely tokens are right below them."""
+        text = self.query_one(LogprobText)
+        text.styles.height = max(3, min(text.document.height, self.size.height - _FACTS - 2))
 
     def show(self, tokens: Sequence[AnswerToken], text: Sequence[Content]) -> None:
         """Show the tokens; if there are none, the text."""
@@ -253,24 +272,27 @@ class AnswerTokensPanel(Vertical):
 
 
 def _token_facts(token: AnswerToken, index: int, count: int) -> Content:
-    lines = [
-        Content.assemble(
-            (f"token {index + 1:,} of {count:,}  ", "$muted"),
-            f"id {token.id}  ",
-            (one_line(token_label(token.text)), "bold"),
-        )
-    ]
-    if token.label:
-        lines[0] = Content.assemble(lines[0], (f"  {one_line(token.label)}", "$muted"))
-    if token.probability is not None:
-        style = style_of(token.probability)
-        lines[0] = Content.assemble(lines[0], "  ", (f"{token.probability:.1%}", style))
-    for text, number, probability in token.alternatives:
-        mark = "●" if number == token.id else " "
-        lines.append(
-            Content.assemble(
-                f"{mark} ", (f"{probability:>7.2%}", style_of(probability)), (f"  {number:>8}  ", "$muted"),
-                one_line(token_label(text)),
-            )
-        )  # fmt: skip
-    return Content("\n").join(lines)
+    """Return the selected token's place and text, and below it the likely tokens: log-probability, probability, bar."""
+    place = Content.assemble(
+        (f"{token_place(index)} of {count:,}  ", "$muted"),
+        f"id {token.id}  ",
+        (one_line(token_label(token.text)), "bold"),
+        (f"  {one_line(token.label)}" if token.label else "", "$muted"),
+    )
+    rows = list(token.alternatives)
+    if token.logprob is not None and token.id not in (number for _, number, _ in rows):
+        rows.append((token.text, token.id, token.logprob))
+    return Content("\n").join([place, *(_likely_line(row, is_chosen=row[1] == token.id) for row in rows)])
+
+
+def _likely_line(row: tuple[str, int, float], *, is_chosen: bool) -> Content:
+    text, number, logprob = row
+    probability = math.exp(logprob)
+    shown = Content(one_line(token_label(text))).truncate(_TOKEN, ellipsis=True)
+    return Content.assemble(
+        "● " if is_chosen else "  ",
+        shown.pad_right(_TOKEN - shown.cell_length).stylize("bold" if is_chosen else ""),
+        f" {nats(logprob):>8} {chance(probability):>8} ",
+        ("█" * round(_BAR * probability) or "▏", "$accent" if is_chosen else "$muted"),
+        (f"  id {number}", "$muted"),
+    )
