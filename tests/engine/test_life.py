@@ -39,11 +39,11 @@ class Life:
         self.made: set[Path] = set()
         """Sockets, shared memory and temporary files that its processes had open."""
 
-    async def open(self) -> WorkerClient:
-        return await self.host.open(self.model.spec, client="tests", keep_alive_s=0)
+    async def open(self, keep_alive_s: float = 0) -> WorkerClient:
+        return await self.host.open(self.model.spec, client="tests", keep_alive_s=keep_alive_s)
 
-    async def ready(self) -> WorkerClient:
-        client = await self.open()
+    async def ready(self, keep_alive_s: float = 0) -> WorkerClient:
+        client = await self.open(keep_alive_s)
         events = [event async for event in client.load()]
         assert isinstance(events[-1], EngineReady), events[-1]
         return client
@@ -139,7 +139,7 @@ async def test_after_a_kill_nothing_is_left_and_a_restart_works(life: Life) -> N
 
 
 async def test_an_answer_continues_without_its_client_and_the_model_stays(life: Life) -> None:
-    client = await life.ready()
+    client = await life.ready(keep_alive_s=60)  # the answer may be done before the next client comes
     sampling = msgspec.structs.replace(life.endless().sampling, max_tokens=300)
     request = msgspec.structs.replace(life.endless(), sampling=sampling, keep=True)
     pid = client.pid
@@ -147,7 +147,6 @@ async def test_an_answer_continues_without_its_client_and_the_model_stays(life: 
     async for event in events:
         if isinstance(event, Delta):
             break
-    await client.set_keep_alive(60)  # it may be done before the next one comes
     await client.close()
     again = await life.open()
     assert again.attached
@@ -158,8 +157,7 @@ async def test_an_answer_continues_without_its_client_and_the_model_stays(life: 
     tokens = sum(event.tokens for event in resumed if isinstance(event, Delta))
     assert tokens == resumed[-1].usage.completion_tokens > 50
     await again.forget(request.request_id)
-    await again.set_keep_alive(0)
-    await again.close()
+    await again.shutdown()
     assert await life.nothing_is_left()
 
 

@@ -54,7 +54,6 @@ from vlmtui.protocol.messages import (
     Hello,
     LogLines,
     Refused,
-    SetKeepAlive,
     Shutdown,
     StatusReport,
     Welcome,
@@ -202,8 +201,6 @@ class FakeWorker:
                 writer.write(encode(LogLines(told[-lines:])))
                 if follow:
                     writer.write(encode(LogLines(("a new line",))))
-            case SetKeepAlive(seconds):
-                self.keep_alive_s = seconds
             case Shutdown() if not self.options.get("stubborn"):
                 self.over.set()
 

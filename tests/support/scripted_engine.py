@@ -41,6 +41,7 @@ from vlmtui.domain.engine import (
     LoadProgress,
     LoadSpec,
     LoadStage,
+    can_serve,
 )
 from vlmtui.domain.generation import (
     Cancelled,
@@ -373,9 +374,6 @@ class ScriptedEngine:
             if not self.alive:
                 raise self._cause or VlmtuiError(ErrorKind.ENGINE_DIED, "The engine was closed.")
 
-    async def set_keep_alive(self, seconds: float | None) -> None:
-        self.keep_alive_s = seconds
-
     async def closed(self) -> VlmtuiError | None:
         await self._gone.wait()
         return self._cause
@@ -483,6 +481,7 @@ class ScriptedHost:
         client: str,
         keep_alive_s: float | None,
         when_changed: WhenChanged = WhenChanged.RELOAD,
+        is_exact: bool = False,
     ) -> ScriptedEngine:
         self.opened.append((spec, client, keep_alive_s))
         is_kept = when_changed is WhenChanged.KEEP
@@ -491,7 +490,7 @@ class ScriptedHost:
         if self.ends_when_opened:
             self.written, self.kept = {name: answer.events() for name, answer in self.kept.items()}, {}
         for engine in self.engines:
-            if engine.alive and engine.spec == spec:
+            if engine.alive and (engine.spec == spec or (not is_exact and can_serve(engine.spec, spec))):
                 engine.attached = True
                 return engine
         engine = ScriptedEngine(spec, answers=self.answers, load=self.load_steps, info=self.info)

@@ -156,7 +156,7 @@ async def test_a_signal_during_a_load_ends_the_engine(make_app: MakeApp, number:
         await until(pilot, lambda: bool(host.engines))
         os.kill(os.getpid(), number)
         await until(pilot, lambda: app.return_value is not None)
-    assert app.return_value == ExitReport("shapes", stays=False, keep_alive_s=300.0)
+    assert app.return_value == ExitReport("shapes", stays=False, keep_alive_s=0.0)
     assert app.return_code == 128 + number
     assert host.engine.was_shut_down
 

@@ -9,7 +9,7 @@ import pytest
 from textual.widgets import Input
 
 from tests.support.documents import written
-from tests.support.scripted_engine import ScriptedHost
+from tests.support.scripted_engine import ScriptedEngine, ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import MACHINE, MakeApp
 from vlmtui.domain.engine import EngineStatus
@@ -18,7 +18,7 @@ from vlmtui.engine.machine import GIB, gib
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled_model
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import resolve
+from vlmtui.registry.match import resolve, with_engine_args
 from vlmtui.session.models import Choice, model_choices
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.loading import LoadingScreen
@@ -172,6 +172,19 @@ async def test_a_model_folder_that_was_typed_can_be_loaded(make_app: MakeApp) ->
         await until(pilot, lambda: bool(models.rows) and models.rows[0].model.spec.name == str(bundled_model()))
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, LoadingScreen) or bool(host.opened))
+
+
+def test_engines_of_one_model_are_rows_that_say_how_they_differ() -> None:
+    registry = Registry.bundled()
+    plain = resolve(registry, "shapes")
+    with_lora = with_engine_args(plain, ["enable_lora=true", "max_lora_rank=64", "max_loras=4"]).spec
+    other = with_engine_args(plain, ["dtype=float64"]).spec
+    running = [ScriptedEngine(spec).describe() for spec in (with_lora, other)]
+    rows = [row for row in model_choices(registry, running=running, current=with_lora) if row.running or row.current]
+    assert [(row.title, row.state, size_text(row.parameters_b)) for row in rows] == [
+        ("Shapes (bundled)", "loaded", "3M"),
+        ("Shapes (bundled) (dtype=float64)", "running", "3M"),
+    ]
 
 
 def test_matching_names_come_before_matching_architectures() -> None:

@@ -31,6 +31,7 @@ class Shell:
     """Runs `vlmtui` with its own data folder and a fake worker."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.paths = Paths.below(folder)
         self.env = {
             **{name: value for name, value in os.environ.items() if not name.startswith("VLMTUI_")},
@@ -170,10 +171,22 @@ def test_keep_alive_0_leaves_nothing_behind(shell: Shell) -> None:
 
 
 @pytest.mark.process
-def test_keep_alive_changes_that_of_a_running_worker(shell: Shell) -> None:
-    shell.run("ask", "one")
-    assert "until it is stopped" in shell.run("ask", "--keep-alive", "forever", "two")[2]
-    assert json.loads(shell.run("ps", "--json")[1])[0]["keep_alive_s"] is None
+def test_no_command_changes_the_keep_alive_of_an_engine_that_it_did_not_start(shell: Shell) -> None:
+    shell.run("ask", "--keep-alive", "30m", "one")
+    items = shell.folder / "items.jsonl"
+    items.write_text('{"id": "1", "messages": [{"role": "user", "content": "two"}]}\n')
+    commands = (
+        ("ask", "--keep-alive", "0", "two"),
+        ("ask", "--keep-alive", "0", "--fan-out", "seed=1,2", "two"),
+        ("batch", str(items), "-o", str(items.with_suffix(".out")), "--keep-alive", "0"),
+        ("check", "record", str(shell.folder / "cases"), "--model", "shapes", "--on", "here", "--case", "text"),
+        ("check", str(shell.folder / "cases"), "--on", "here"),
+        ("doctor",),
+    )
+    for command in commands:
+        shell.run(*command)
+        [listed] = json.loads(shell.run("ps", "--json")[1])
+        assert (listed["keep_alive_s"], listed["clients"]) == (1800, 0), command
 
 
 @pytest.mark.process

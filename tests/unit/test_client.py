@@ -223,12 +223,6 @@ async def test_the_log_begins_with_its_newest_lines_and_goes_on(opening: Opening
     assert [line async for line in log] == []
 
 
-async def test_keep_alive_is_set(opening: Opening) -> None:
-    engine = await opening()
-    await engine.set_keep_alive(7)
-    assert (await engine.status()).keep_alive_s == 7
-
-
 async def test_our_own_close_is_no_death(opening: Opening) -> None:
     engine = await opening()
     await engine.close()

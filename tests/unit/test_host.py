@@ -76,6 +76,21 @@ async def test_a_second_client_attaches_to_the_first_ones_worker(host: WorkerHos
     assert await host.running() == []
 
 
+async def test_a_worker_that_can_do_more_serves_what_is_asked(host: WorkerHost, paths: Paths) -> None:
+    lora = a_spec(enable_lora=True, max_lora_rank=64, max_loras=4)
+    first = await host.open(lora, client="test", keep_alive_s=60)
+    for asked in (a_spec(), a_spec(enable_lora=True, max_loras=1), lora):
+        other = await host.open(asked, client="test", keep_alive_s=0)
+        assert (other.pid, other.spec, other.attached) == (first.pid, lora, True)
+        await other.close()
+    exact = await host.open(a_spec(), client="test", keep_alive_s=60, is_exact=True)
+    assert exact.pid != first.pid, "engines that are compared are those that were asked for"
+    more = await host.open(a_spec(enable_lora=True, max_lora_rank=128), client="test", keep_alive_s=60)
+    assert more.pid not in (first.pid, exact.pid)
+    for client in (first, exact, more):
+        await client.shutdown()
+
+
 async def test_a_changed_model_is_loaded_again_unless_others_use_it(
     host: WorkerHost, paths: Paths, tmp_path: Path
 ) -> None:
@@ -83,7 +98,7 @@ async def test_a_changed_model_is_loaded_again_unless_others_use_it(
     template.parent.mkdir()
     template.write_text("1")
     spec = msgspec.structs.replace(a_spec(), model=str(template.parent))
-    opened = partial(host.open, spec, client="test", keep_alive_s=60)
+    opened = partial(host.open, spec, client="test", keep_alive_s=None)
     first = await opened()
     assert isinstance([event async for event in first.load()][-1], EngineReady)
     template.write_text("2")
@@ -94,13 +109,12 @@ async def test_a_changed_model_is_loaded_again_unless_others_use_it(
         assert "1 other client uses it. `vlmtui stop fake` ends it." in refused.value.hint
     kept = await opened(when_changed=WhenChanged.KEEP)
     assert kept.pid == first.pid and kept.changed == ("chat_template.jinja",)
-    await kept.set_keep_alive(None)
     for client in (kept, first):
         await client.close()
     with pytest.raises(VlmtuiError) as refused:
         await opened(when_changed=WhenChanged.REFUSE)
     assert refused.value.hint == "The engine has the earlier files. --reload loads it again."
-    again = await opened()
+    again = await opened(keep_alive_s=60)
     assert isinstance([event async for event in again.load()][-1], EngineReady)
     assert not again.attached and again.pid != first.pid
     assert again.info is not None

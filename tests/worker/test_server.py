@@ -174,18 +174,6 @@ async def test_an_unused_worker_ends_after_its_keep_alive(short_path: Path) -> N
         assert await asyncio.wait_for(stage.task, 10) == 0
 
 
-async def test_keep_alive_can_be_changed(short_path: Path) -> None:
-    async def load(spec: LoadSpec) -> EchoEngine:
-        return EchoEngine()
-
-    async with serving(short_path, load, keep_alive_s=None) as stage:
-        client = await ready(await stage.client())
-        await client.set_keep_alive(0)
-        assert (await client.status()).keep_alive_s == 0
-        await client.close()
-        assert await asyncio.wait_for(stage.task, 10) == 0
-
-
 async def test_the_log_can_be_read_and_followed(stage: Stage, short_path: Path) -> None:
     client = await ready(await stage.client())
     log = short_path / "worker.log"

@@ -222,7 +222,7 @@ class Lab(msgspec.Struct, frozen=True):
 
         async def make(cases: Sequence[CheckCase], answers: Sequence[tuple[int, ...]]) -> list[CheckedSide]:
             when = when_changed(self.arguments)
-            setup = AskSetup(self.application, model, keep_alive_given=False, as_json=True, when_changed=when)
+            setup = AskSetup(self.application, model, as_json=True, when_changed=when, is_exact=True)
             async with ready_engine(setup) as (engine, info, _):
                 self.engines.append((name, model.spec.name, info))
                 values = self.folder / str(len(self.engines))

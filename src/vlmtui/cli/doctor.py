@@ -337,7 +337,7 @@ async def _check_engine(paths: Paths, *, as_json: bool) -> Check:
         question = user_turn("What is in this image?", [image])
         case = Question(skill="what", turns=(question,), expected=_EXPECTED)
         sampling = application.settings.sampling.over(model.family.sampling)
-        setup = AskSetup(application, model, keep_alive_given=False, as_json=as_json)
+        setup = AskSetup(application, model, as_json=as_json)
         async with ready_engine(setup) as (engine, _, load_s):
             result = await ask_question(engine, model.family, case, sampling)
     except VlmtuiError as error:

@@ -53,7 +53,7 @@ def add_engine_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--keep-alive",
         metavar="DUR",
-        help="how long the model stays loaded afterwards: 5m, 90s, 0, forever (default: 5m)",
+        help="how long a model that this command loads stays afterwards: 5m, 90s, 0, forever (default: 5m)",
     )
     add_trust_option(group)
     add_engine_arg_option(group)
@@ -94,14 +94,14 @@ def with_labels(arguments: argparse.Namespace, given: Sequence[str] | None) -> l
 
 
 class AskSetup(msgspec.Struct, frozen=True):
-    """The application, the model to load, and two options of the command."""
+    """The application, the model to load, and options of the command."""
 
     application: Application
     model: Model
-    keep_alive_given: bool
-    """True with --keep-alive: it then also applies to an engine that is running already."""
     as_json: bool
     when_changed: WhenChanged = WhenChanged.RELOAD
+    is_exact: bool = False
+    """See `EngineHost.open`."""
 
 
 def add_reload_option(group: argparse._ActionsContainer) -> None:
@@ -130,7 +130,7 @@ def prepare(arguments: argparse.Namespace) -> AskSetup:
         model = resolve(application.registry, application.settings.model, choice)
         model = with_engine_args(with_preset(model, arguments.preset), arguments.engine_arg)
         model = with_consent(model, trust=arguments.trust_remote_code)
-    return AskSetup(application, model, arguments.keep_alive is not None, arguments.json, when_changed(arguments))
+    return AskSetup(application, model, arguments.json, when_changed(arguments))
 
 
 def sampling_of(application: Application, model: Model, given: list[str] | None) -> Sampling:
@@ -189,15 +189,16 @@ async def ready_engine(setup: AskSetup) -> AsyncIterator[tuple[Engine, EngineInf
 async def open_loaded(setup: AskSetup, *, client: str) -> Engine:
     """Return a ready engine; call `leave_engine` in the end. Raises VlmtuiError. If cancelled while the engine loads,
     stop it, unless it was running already."""
-    settings = setup.application.settings
     engine = await setup.application.host.open(
-        setup.model.spec, client=client, keep_alive_s=settings.keep_alive_s, when_changed=setup.when_changed
+        setup.model.spec,
+        client=client,
+        keep_alive_s=setup.application.settings.keep_alive_s,
+        when_changed=setup.when_changed,
+        is_exact=setup.is_exact,
     )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(_abandon, engine, setup)
         await _load(engine)
-        if setup.keep_alive_given:  # it may be attached, or have an earlier engine's keep-alive time
-            await engine.set_keep_alive(settings.keep_alive_s)
         stack.pop_all()
     return engine
 
@@ -258,14 +259,14 @@ class CommandEngines:
             return True
         need = await asyncio.to_thread(lambda: memory_need([model], Machine.measure()))
         fits = need.fits and not self._one_by_one
-        how = "loaded as well" if fits else "loaded after the earlier answers, instead of the loaded models"
+        how = "loaded as well" if fits else "loaded after the earlier answers, instead of the models loaded for them"
         note(f"{one_line(model.spec.name)} is {how}. {need.text}")
         return fits
 
     async def open(self, model: Model) -> Engine:
         if (loaded := self._loaded(model)) is not None:
             return loaded
-        setup = msgspec.structs.replace(self._setup, model=model)
+        setup = msgspec.structs.replace(self._setup, model=model, is_exact=True)
         engine = await open_loaded(setup, client="ask")
         self._opened.append((setup, engine))
         return engine
@@ -274,7 +275,10 @@ class CommandEngines:
         local = [engine for one, engine in self._opened if not is_remote(one.model)]
         self._opened = [one for one in self._opened if is_remote(one[0].model)]
         for engine in local:
-            await release(engine, by_force=False)
+            if engine.attached:  # another command or the app has started it
+                await engine.close()
+            else:
+                await release(engine, by_force=False)
 
     async def __aenter__(self) -> Self:
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -50,7 +50,7 @@ class LoraAdapter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that determines which engine to start. Equal specs share one worker."""
+    """Everything that determines which engine to start. Equal specs share one worker; see also `can_serve`."""
 
     model: str
     """A repository id or a local folder."""
@@ -275,6 +275,43 @@ def kind_of(spec: LoadSpec) -> str:
     return "server" if spec.backend == REMOTE_BACKEND else BackendChoice.of(spec).title
 
 
+def can_serve(running: LoadSpec, wanted: LoadSpec) -> bool:
+    """Return True if an engine loaded with `running` can answer in place of one loaded with `wanted`: it differs at
+    most in LoRA, a longer context, or more media in a prompt."""
+    if msgspec.structs.replace(running, engine_args={}, typed=()) != msgspec.structs.replace(
+        wanted, engine_args={}, typed=()
+    ):
+        return False
+    has, wants = running.engine_args, wanted.engine_args
+    return all(
+        has.get(name) == wants.get(name) or _is_more(name, has.get(name), wants) for name in has.keys() | wants.keys()
+    )
+
+
+_LORA = {"enable_lora": False, "max_lora_rank": 16, "max_loras": 1}
+"""vLLM's arguments for LoRA, with its defaults."""
+
+
+def _is_more(name: str, has: object, wants: Mapping[str, object]) -> bool:
+    """Return True if the value `has` of an engine argument allows all that the one in `wants` does."""
+    wanted = wants.get(name)
+    if name in _LORA and not wants.get("enable_lora"):
+        return True
+    match name, has, wanted:
+        case (("max_lora_rank" | "max_loras"), _, _):
+            has, wanted = has or _LORA[name], wanted or _LORA[name]
+            return isinstance(has, int) and isinstance(wanted, int) and has >= wanted
+        case "max_model_len", None, int():  # the model's own context, which no other exceeds
+            return True
+        case "max_model_len", int(), int():
+            return has >= wanted > 0
+        case "limit_mm_per_prompt", dict(), dict():
+            pairs = [(has.get(modality), most) for modality, most in wanted.items()]
+            counts = all(isinstance(one, int) and isinstance(most, int) and one >= most for one, most in pairs)
+            return counts and has.keys() == wanted.keys()
+    return False
+
+
 def distinction(spec: LoadSpec, others: Sequence[LoadSpec]) -> str:
     """Return how an engine differs from other engines of the same name: its kind, its family, and the arguments that
     others lack or set differently. Returns "" if nothing differs."""
@@ -283,12 +320,16 @@ def distinction(spec: LoadSpec, others: Sequence[LoadSpec]) -> str:
     alike = [one for one in same if kind_of(one) == kind_of(spec)]
     if any(one.family != spec.family for one in alike):
         told.append(f"family={spec.family or 'unknown'}")
-    for name, value in sorted(spec.engine_args.items()):
-        if spec.backend == REMOTE_BACKEND and name in _OF_FAMILY:
-            continue
-        if any(one.engine_args.get(name) != value for one in alike):
-            told.append(f"{name}={value}")
-    return ", ".join(told)
+    texts = _argument_texts(spec)
+    return ", ".join([*told, *(one for one in texts if any(one not in _argument_texts(other) for other in alike))])
+
+
+def _argument_texts(spec: LoadSpec) -> list[str]:
+    """Return a spec's engine arguments for display: `LoRA up to rank 64, 4 at a time`, `dtype=float32`."""
+    left_out = {*_LORA, *(_OF_FAMILY if spec.backend == REMOTE_BACKEND else ())}
+    lora = {**_LORA, **spec.engine_args}
+    told = [f"LoRA up to rank {lora['max_lora_rank']}, {lora['max_loras']} at a time"] if lora["enable_lora"] else []
+    return told + [f"{name}={value}" for name, value in sorted(spec.engine_args.items()) if name not in left_out]
 
 
 def labels(specs: Sequence[LoadSpec]) -> list[str]:

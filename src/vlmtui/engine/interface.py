@@ -62,9 +62,6 @@ class Engine(Protocol):
         """Yield the engine's metrics every few seconds until closed; a Failure says why there are none at the moment.
         Raises VlmtuiError if the engine has no metrics at all, or has ended."""
 
-    async def set_keep_alive(self, seconds: float | None) -> None:
-        """Set how long the engine stays after its last client leaves; 0: it stops at once; None: it stays forever."""
-
     async def closed(self) -> VlmtuiError | None:
         """Wait until the connection is closed. Return the cause; None after our own `close` or `shutdown`."""
 
@@ -140,8 +137,10 @@ class EngineHost(Protocol):
         client: str,
         keep_alive_s: float | None,
         when_changed: WhenChanged = WhenChanged.RELOAD,
+        is_exact: bool = False,
     ) -> Engine:
-        """Connect to a running engine of the same spec, or start an engine and return before the model is loaded.
+        """Connect to a running engine of the same spec, or, unless `is_exact`, to one that can serve this spec, too
+        (`can_serve`); or start an engine and return before the model is loaded.
         `client`: the caller's name (`app`, `ask`). `keep_alive_s`: the keep-alive time of a newly started engine, in
         seconds; None: forever. An engine that replaces an outdated one keeps that one's time. Raises VlmtuiError:
         MODEL_CHANGED if the model's files have changed since the running engine loaded them, and it is not ended."""

@@ -247,7 +247,7 @@ class Repl:
             await asyncio.wait(set(self._tasks))
         await self._holder.close()
         name = model.spec.name if model is not None else None
-        return is_saved, ExitReport(name, stays, self._services.keep_alive_s, chat.id if chat is not None else None)
+        return is_saved, ExitReport.of(name, stays, chat.id if chat is not None else None)
 
     async def _run_line(self, line: str) -> None:
         """Run a line: a slash command, or a message. An empty line sends the draft."""
@@ -521,8 +521,7 @@ class Repl:
 
     def _load(self, model: Model) -> None:
         controller = self._controller
-        is_current = controller.model is not None and controller.model.spec == model.spec
-        if not is_current or controller.is_to_restart:
+        if not controller.serves(model) or controller.is_to_restart:
             self._loading = self._start(self._load_and_watch(model))
         else:
             self.tell(f"{one_line(model.spec.name)} is loaded already.")

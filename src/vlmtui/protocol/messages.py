@@ -16,7 +16,7 @@ from vlmtui.domain.generation import Cancelled, Delta, Failed, Failure, Finished
 from vlmtui.domain.metrics import MetricsSample
 from vlmtui.errors import ErrorKind, VlmtuiError
 
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 11
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """The longest line to a worker. Real messages are far shorter, since media are sent as paths."""
@@ -69,17 +69,11 @@ class GetMetrics(msgspec.Struct, frozen=True, tag="get_metrics"):
     follow: bool
 
 
-class SetKeepAlive(msgspec.Struct, frozen=True, tag="set_keep_alive"):
-    """Set the seconds for which the worker stays after its last client has left; 0: stop at once; None: forever."""
-
-    seconds: float | None
-
-
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
     """Stop the engine and the worker, even during a load."""
 
 
-ClientMessage = Hello | Request | Cancel | Resume | Forget | GetStatus | GetLog | GetMetrics | SetKeepAlive | Shutdown
+ClientMessage = Hello | Request | Cancel | Resume | Forget | GetStatus | GetLog | GetMetrics | Shutdown
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):

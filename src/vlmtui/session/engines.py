@@ -7,11 +7,14 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from itertools import pairwise
 from typing import Any
+
+import msgspec
 
 from vlmtui.domain.engine import (
     REMOTE_BACKEND,
@@ -21,6 +24,7 @@ from vlmtui.domain.engine import (
     LoadFailed,
     LoadProgress,
     LoadStage,
+    can_serve,
 )
 from vlmtui.domain.generation import Failure
 from vlmtui.domain.metrics import EngineMetrics, MetricsSample
@@ -107,9 +111,10 @@ class AppEngine:
         """True if the model is loaded, even if the engine hangs."""
         return self.state in (EngineState.READY, EngineState.HUNG)
 
-    async def load(self, host: EngineHost, keep_alive_s: float | None) -> None:
-        """Load the model. Return when the state is READY or DEAD, or after `stop`."""
-        opening = asyncio.ensure_future(self._open(host, keep_alive_s))
+    async def load(self, host: EngineHost, keep_alive_s: float | None, *, is_exact: bool = False) -> None:
+        """Load the model. Return when the state is READY or DEAD, or after `stop`. `is_exact`: see `EngineHost.open`;
+        otherwise `model` is then the one of the engine, which may do more."""
+        opening = asyncio.ensure_future(self._open(partial(host.open, keep_alive_s=keep_alive_s, is_exact=is_exact)))
         self._opening = opening  # `stop` waits for it
         try:
             await asyncio.wait([opening])
@@ -124,6 +129,7 @@ class AppEngine:
         except VlmtuiError as error:
             self.fail(error)
             return
+        self.model = msgspec.structs.replace(self.model, spec=engine.spec)
         self._on_change(self)
         async for event in engine.load():
             if self._was_stopped():
@@ -138,16 +144,16 @@ class AppEngine:
                 case LoadFailed(failure=failure):
                     self.fail(failure.error())
 
-    async def _open(self, host: EngineHost, keep_alive_s: float | None) -> Engine:
+    async def _open(self, open_engine: Callable[..., Awaitable[Engine]]) -> Engine:
         """Open the engine; an outdated one only if it can't be loaded again now."""
         spec = self.model.spec
         try:
-            return await host.open(spec, client="app", keep_alive_s=keep_alive_s)
+            return await open_engine(spec, client="app")
         except VlmtuiError as error:
             if error.kind is not ErrorKind.MODEL_CHANGED:
                 raise
             self.outdated = error
-            return await host.open(spec, client="app", keep_alive_s=keep_alive_s, when_changed=WhenChanged.KEEP)
+            return await open_engine(spec, client="app", when_changed=WhenChanged.KEEP)
 
     def stop(self, *, by_force: bool = False) -> Coroutine[Any, Any, None]:
         """Stop the load or the engine; with `by_force` even if other clients use it. Return a coroutine that waits
@@ -314,6 +320,10 @@ class AppEngines:
         found = self._find_beside(model)
         return found.engine if found is not None else None
 
+    def serves(self, model: Model) -> bool:
+        """Return True if the current engine is, or will be, one that can serve this model."""
+        return self.model is not None and can_serve(self.model.spec, model.spec)
+
     def require_model(self) -> Model:
         """Return the current model. Raises VlmtuiError when there is none."""
         if self.model is None:
@@ -387,7 +397,7 @@ class AppEngines:
         app_engine = AppEngine(model, self._changed)
         self._beside[app_engine] = None
         try:
-            await app_engine.load(self._host, self._keep_alive_s)
+            await app_engine.load(self._host, self._keep_alive_s, is_exact=True)  # engines are compared
         finally:
             if app_engine.state is not EngineState.READY:
                 self._beside.pop(app_engine, None)
@@ -496,9 +506,9 @@ class AppEngines:
             await self._current.stop()
         await self._wait_for_endings()
 
-    async def leave(self) -> bool:
-        """Release the engines at exit; loaded engines stay for their keep-alive time. Return True if the current engine
-        stays."""
+    async def leave(self) -> EngineStatus | None:
+        """Release the engines at exit; loaded engines stay for their keep-alive time. Return the current engine's
+        status if it stays."""
         former, self._former = self._former, None
         for app_engine in (*self._beside, *([former] if former is not None else [])):
             self._forget(app_engine)
@@ -507,11 +517,13 @@ class AppEngines:
             else:
                 await app_engine.stop()
         await self._wait_for_endings()
-        if self.state is EngineState.READY and self.engine is not None:
-            await self.engine.close()
-            return self._keep_alive_s is None or self._keep_alive_s > 0
+        engine = self.engine
+        if self.state is EngineState.READY and engine is not None:
+            status = await self.read_status()
+            await engine.close()
+            return status if status is not None and status.keep_alive_s != 0 else None
         await self.abort()
-        return False
+        return None
 
     def _changed(self, app_engine: AppEngine) -> None:
         if app_engine is not self._current:
@@ -532,7 +544,7 @@ class AppEngines:
 
     def _leave(self, left: AppEngine, loading: AppEngine, *, keep_former: bool) -> None:
         """Keep the engine `left`, which was the current one, as the former engine, or start stopping it."""
-        is_other = left.model.spec != loading.model.spec
+        is_other = not can_serve(left.model.spec, loading.model.spec)
         if is_other and left.state is EngineState.READY:
             self._former = left
             if keep_former or is_remote(left.model):

@@ -11,7 +11,15 @@ import msgspec
 
 from vlmtui.config.trust import TrustStore
 from vlmtui.domain.conversation import Modality
-from vlmtui.domain.engine import REMOTE_BACKEND, TRANSFORMERS_BACKEND, BackendChoice, EngineStatus, LoadSpec
+from vlmtui.domain.engine import (
+    REMOTE_BACKEND,
+    TRANSFORMERS_BACKEND,
+    BackendChoice,
+    EngineStatus,
+    LoadSpec,
+    can_serve,
+    distinction,
+)
 from vlmtui.engine.machine import Fit, Machine, check_fit, claimed_share, fit_text, gib
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.registry.hub_cache import model_folder
@@ -42,7 +50,7 @@ class Choice(msgspec.Struct, frozen=True):
     default: bool = True
     """True for the default model of its family, which the record's size and context belong to."""
     running: bool = False
-    """True if an engine with this model runs on this machine."""
+    """True if an engine that can serve this model runs on this machine."""
     current: bool = False
     """True for the model that the app has loaded."""
     downloaded: bool = False
@@ -187,8 +195,13 @@ class _Rows:
         """Add running engines of unlisted models, such as local folders and models of servers."""
         listed = [row.model.spec for row in self.found]
         for spec in self._specs:
-            if spec not in listed:
-                self.found.append(self._row(Model(family_of_spec(self._registry, spec), spec)))
+            if not any(can_serve(spec, one) for one in listed):
+                family = family_of_spec(self._registry, spec)
+                told = distinction(spec, [*listed, *self._specs])
+                is_default = spec.backend != REMOTE_BACKEND and model_of(family).spec.model == spec.model
+                title = family.title if is_default else spec.name
+                row = self._row(Model(family, spec), f"{title} ({told})" if told else title, default=is_default)
+                self.found.append(row)
 
     def add_downloaded(self, models: Sequence[Model]) -> None:
         """Add downloaded repositories that no record lists."""
@@ -208,8 +221,9 @@ class _Rows:
         if chosen is None or row.server is not None:
             return row
         model = with_backend(row.model, chosen)
-        running, current = model.spec in self._specs, model.spec == self._current
-        return msgspec.structs.replace(row, model=model, running=running, current=current)
+        return msgspec.structs.replace(
+            row, model=model, running=self._is_running(model), current=self._is_current(model)
+        )
 
     def order(self, row: Choice) -> tuple[bool, ...]:
         """Return the sort key of a row; False sorts before True."""
@@ -227,13 +241,19 @@ class _Rows:
     def _matches(self, text: str) -> bool:
         return all(word in text for word in self._words)
 
+    def _is_running(self, model: Model) -> bool:
+        return any(can_serve(spec, model.spec) for spec in self._specs)
+
+    def _is_current(self, model: Model) -> bool:
+        return self._current is not None and can_serve(self._current, model.spec)
+
     def _row(self, model: Model, title: str = "", *, default: bool = False, server: Server | None = None) -> Choice:
         return Choice(
             model,
             title or model.spec.name,
             default=default,
-            running=model.spec in self._specs,
-            current=model.spec == self._current,
+            running=self._is_running(model),
+            current=self._is_current(model),
             downloaded=server is None and model.spec.model in self._here,
             server=server,
         )

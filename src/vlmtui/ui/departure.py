@@ -70,7 +70,7 @@ class Departure:
         stays = await controller.leave()
         name = controller.model.spec.name if controller.model else None
         conversation = self._app.conversation.chat.id if self._app.conversation.chat is not None else None
-        self._app.exit(ExitReport(name, stays, self._app.services.keep_alive_s, conversation), return_code)
+        self._app.exit(ExitReport.of(name, stays, conversation), return_code)
 
     async def _confirm_unsaved(self) -> bool:
         """Ask whether to quit although messages could not be stored."""

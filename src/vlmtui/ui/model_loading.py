@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vlmtui.config.trust import TrustStore
+from vlmtui.domain.engine import can_serve
 from vlmtui.engine.interface import Leftover
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import Remedy, VlmtuiError
@@ -54,9 +55,9 @@ class ModelLoading:
         """Load a model. Ask the user first if the model brings its own code that is not trusted yet, or if it may not
         fit into memory."""
         model = self._checks.allowed(model)
-        running = self._app.engines.model
-        is_known = running is not None and running.spec == model.spec
-        check = None if is_known else self._checks.first(model, machine, size_accepted=size_accepted)
+        check = (
+            None if self._app.engines.serves(model) else self._checks.first(model, machine, size_accepted=size_accepted)
+        )
         if check is None:
             self.load(model)
             return
@@ -86,12 +87,12 @@ class ModelLoading:
     def load(self, model: Model) -> None:
         """Load a model, or use it if it is loaded and up to date. Asks before another model is unloaded."""
         controller = self._app.engines
-        is_same = controller.model is not None and controller.model.spec == model.spec
+        is_same = controller.serves(model)
         if is_same and controller.state is EngineState.READY and not controller.is_to_restart:
             self._app.back_to_chat()
             return
         former = controller.former
-        if former is not None and former.spec == model.spec and controller.keeps_former:
+        if former is not None and can_serve(former.spec, model.spec) and controller.keeps_former:
             self.go_back()
             return
         if not is_same and (controller.state is EngineState.READY or controller.keeps_former):
@@ -228,7 +229,7 @@ class ModelLoading:
     async def _load(self, model: Model, *, keep_former: bool) -> None:
         controller, chat = self._app.engines, self._app.conversation.chat
         if chat is not None and controller.model is not None:
-            again = " again" if controller.model.spec == model.spec else ""
+            again = " again" if controller.serves(model) else ""
             await chat.cancel(controller.engine, f"Stopped to load {one_line(model.spec.name)}{again}.")
         if await controller.start(model, keep_former=keep_former):
             await controller.watch()

@@ -17,7 +17,7 @@ from vlmtui.session.engines import AppEngines
 
 if TYPE_CHECKING:
     from vlmtui.config.settings import Settings
-    from vlmtui.domain.engine import BackendChoice
+    from vlmtui.domain.engine import BackendChoice, EngineStatus
     from vlmtui.session.recovery import InterruptedAnswers
     from vlmtui.session.resume import ResumePoint
     from vlmtui.store.records import ConversationId
@@ -44,6 +44,12 @@ class ExitReport(msgspec.Struct, frozen=True):
     """Seconds that it stays loaded; None: forever."""
     conversation: ConversationId | None = None
     """The last conversation, if it is stored."""
+
+    @staticmethod
+    def of(model: str | None, stays: EngineStatus | None, conversation: ConversationId | None) -> ExitReport:
+        """`stays`: the status of the engine if it stays loaded."""
+        keep_alive_s = stays.keep_alive_s if stays is not None else 0.0
+        return ExitReport(model, stays is not None, keep_alive_s, conversation)
 
 
 class Services(msgspec.Struct, frozen=True):

@@ -47,7 +47,6 @@ from vlmtui.protocol.messages import (
     MetricsReport,
     Refused,
     Resume,
-    SetKeepAlive,
     Shutdown,
     StatusReport,
     Welcome,
@@ -320,9 +319,6 @@ class WorkerServer:
             case GetMetrics(follow=follow):
                 connection.follows_metrics = follow
                 self._update_followers()
-            case SetKeepAlive(seconds=seconds):
-                self.keep_alive_s = seconds
-                self._end_if_unused()
             case Shutdown():
                 self.stop()
             case Hello():

@@ -56,7 +56,6 @@ from vlmtui.protocol.messages import (
     MetricsReport,
     Refused,
     Resume,
-    SetKeepAlive,
     Shutdown,
     StatusReport,
     Welcome,
@@ -233,9 +232,6 @@ class WorkerClient:
             self._meters.discard(inbox)
             if not self._meters and self.info is not None:
                 self._post(GetMetrics(follow=False))
-
-    async def set_keep_alive(self, seconds: float | None) -> None:
-        await self._send(SetKeepAlive(seconds))
 
     @property
     def is_connected(self) -> bool:

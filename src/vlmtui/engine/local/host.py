@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vlmtui.domain.engine import FOLDER_GONE, EngineStatus, LoadSpec
+from vlmtui.domain.engine import FOLDER_GONE, EngineStatus, LoadSpec, can_serve
 from vlmtui.domain.generation import EngineEvent, Failed, Failure
 from vlmtui.engine.interface import Leftover, WhenChanged, changed_since_load, outdated
 from vlmtui.engine.local.launcher import Launcher, StartedWorker, WorkerProgram, installed_program
@@ -120,6 +120,7 @@ class WorkerHost:
         client: str,
         keep_alive_s: float | None,
         when_changed: WhenChanged = WhenChanged.RELOAD,
+        is_exact: bool = False,
     ) -> WorkerClient:
         await asyncio.to_thread(make_socket_folder, self._paths.runtime)
         endpoint, note = Endpoint.of(self._paths, spec), ""
@@ -128,6 +129,8 @@ class WorkerHost:
             if worker is not None and worker.changed and when_changed is not WhenChanged.KEEP:
                 keep_alive_s = (await _leave_outdated(worker, when_changed)).keep_alive_s
                 note, worker = f"{changed_since_load(spec.name, worker.changed)} It is loaded again.", None
+            if worker is None and not is_exact:
+                worker = await self._attach_to_other(endpoint, spec, client)
             if worker is None:
                 program = await asyncio.to_thread(self._launcher.choose, spec)
                 await self._end_processes(endpoint, shutdown_sent=False)
@@ -152,6 +155,20 @@ class WorkerHost:
             except OSError:
                 return None
             await asyncio.sleep(_RETRY_S)
+
+    async def _attach_to_other(self, own: Endpoint, spec: LoadSpec, client: str) -> WorkerClient | None:
+        """Connect to a running worker with another spec that can serve this one; None if there is none."""
+        for endpoint in await asyncio.to_thread(Endpoint.all, self._paths):
+            record = endpoint.read_record() if endpoint != own else None
+            if record is None or not can_serve(record.spec, spec):
+                continue
+            with suppress(VlmtuiError):
+                worker = await self._attach(endpoint, record.spec, client)
+                if worker is not None and not worker.changed:
+                    return worker
+                if worker is not None:
+                    await worker.close()
+        return None
 
     async def running(self) -> list[EngineStatus]:
         return [worker.status for worker in await self._with_files() if worker.status is not None]
