@@ -99,6 +99,12 @@ def test_an_unknown_context_sets_no_limit() -> None:
     assert row.plain.strip() == "9,000 tokens"
 
 
+def test_a_context_of_which_the_engine_tells_nothing_is_not_empty() -> None:
+    known, unknown = scripted_info(), msgspec.structs.replace(scripted_info(), max_model_len=0)
+    assert [row.plain.strip() for row in context_rows(known, None)] == [f"? of {known.max_model_len:,}"]
+    assert context_rows(unknown, None) == context_rows(unknown, 0) == []
+
+
 async def test_smaller_halves_the_images(chatting: StartChat, tmp_path: Path) -> None:
     path = tmp_path / "large.png"
     Image.linear_gradient("L").resize((400, 300)).save(path)

@@ -29,7 +29,7 @@ from vlmtui.ui.compare.fan_out import AnswerTile, FanOutScreen
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.screen import ModelList, ModelsScreen, row
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
-from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts
+from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts, SeveralModels
 
 FACTS = ServerFacts(
     models=(
@@ -108,6 +108,22 @@ async def test_a_conversation_changes_between_engines_that_stay_loaded(chatting:
         assert [len(one.requests) for one in chat.host.engines] == [2, 1]
         records = [exchange.record for exchange in chat.controller.exchanges]
         assert [one.model == "qwen" for one in records if one is not None] == [False, True, False]
+
+
+async def test_a_server_of_several_models_lets_the_user_choose(
+    chatting: StartChat, box: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(registry: Registry, engines: Mapping[str, EngineSettings], engine: str, **options: object) -> Model:
+        if options["name"] is None:
+            raise SeveralModels(["qwen", "cats"], "")
+        return served(str(options["name"]), engine)
+
+    monkeypatch.setattr(vlmtui.engine.remote_models, "find_remote_model", find)
+    async with chatting() as chat:
+        await chat.send("/engine box:8000")
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen) and has_focus(chat))
+        await chat.pilot.press("down", "enter")
+        await chat.until(lambda: chat.app.engines.require_model().spec.name == "cats at box:8000")
 
 
 async def test_a_socket_of_another_user_is_used_only_after_a_yes(chatting: StartChat, box: None) -> None:

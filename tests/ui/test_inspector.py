@@ -404,13 +404,11 @@ async def test_an_unreported_prompt_is_rendered_here_and_marked(tmp_path: Path) 
     app = Host(made, None, tmp_path)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: isinstance(app.screen, InspectorScreen))
-        await until(pilot, lambda: "rendered here" in app.text())
-        assert (
-            "from the model's record, and may differ" in " ".join(app.text().split())
-            and "Look [/x] at it.<|im_end|>↵" in app.text()
-        )
+        await until(pilot, lambda: "a reconstruction" in app.text())
+        assert "prompt 0" not in app.text()
+        assert "Look [/x] at it.<|im_end|>↵" in app.text()
         await pilot.press("2")
-        await until(pilot, lambda: "rendered here" not in app.text())
+        await until(pilot, lambda: "a reconstruction" not in app.text())
 
 
 async def test_a_text_is_searched_for_in_every_part_that_is_text(tmp_path: Path) -> None:

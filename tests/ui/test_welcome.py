@@ -6,9 +6,11 @@ import msgspec
 import pytest
 from textual.app import App, ComposeResult
 
+from vlmtui.domain.engine import REMOTE_BACKEND, LoadSpec
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import model_of
-from vlmtui.ui.chat.frame import WelcomePanel
+from vlmtui.registry.match import Model, model_of
+from vlmtui.registry.unlisted import unlisted_family
+from vlmtui.ui.chat.frame import WelcomePanel, takes_of
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
 FAMILIES = Registry.bundled()
@@ -40,3 +42,10 @@ async def test_a_new_chat_shows_three_lines(width: int) -> None:
         text = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
         assert text.count("Shapes (bundled) takes images (up to 8) and videos (up to 2).") == 2
         assert text.count("vlmtui help tour") == 2 and "Ctrl+O attaches" in text and "Enter sends" in text
+
+
+def test_a_server_of_an_unknown_family_is_said_to_take_nothing_that_it_did_not_tell() -> None:
+    family = unlisted_family("fake")
+    model = Model(family, LoadSpec(model="fake", name="fake at http://box:1", backend=REMOTE_BACKEND))
+    assert takes_of(model) == "may take images: its server doesn't say which media it takes"
+    assert takes_of(model_of(FAMILIES["shapes"])) == "takes images (up to 8) and videos (up to 2)"

@@ -32,6 +32,7 @@ def test_a_server_has_a_name_or_an_address() -> None:
     assert engine_settings(engines, "box") is engines["box"]
     assert engine_settings(engines, "box", key_env="K") == EngineSettings(url="http://box:8000", api_key_env="K")
     assert engine_settings(engines, "http://b:1") == EngineSettings(url="http://b:1")
+    assert engine_settings(engines, "b:1") == EngineSettings(url="http://b:1"), "the scheme may be left out"
     with pytest.raises(VlmtuiError, match=r"No engine is called 'bux'\..*\[engines\.bux\].*Known: box"):
         engine_settings(engines, "bux")
 

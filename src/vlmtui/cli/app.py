@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from vlmtui.bootstrap import build, open_chat
@@ -14,6 +16,7 @@ from vlmtui.domain.engine import read_backend
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.registry.match import resolve
 from vlmtui.session.async_store import AsyncStore
+from vlmtui.text import is_number, one_line
 
 if TYPE_CHECKING:
     from vlmtui.session.resume import ResumePoint
@@ -52,10 +55,16 @@ def _open(arguments: argparse.Namespace, *, is_plain: bool) -> int:
     served = None
     if arguments.app_engine is not None:
         from vlmtui.engine.remote_models import find_remote_model
+        from vlmtui.worker.backends.remote.probe import SeveralModels
 
-        engine, key_env = arguments.app_engine, arguments.app_key_env
-        engines = application.settings.engines
-        served = find_remote_model(application.registry, engines, engine, key_env=key_env, name=model)
+        engine, engines = arguments.app_engine, application.settings.engines
+        find = partial(find_remote_model, application.registry, engines, engine, key_env=arguments.app_key_env)
+        try:
+            served = find(name=model)
+        except SeveralModels as error:
+            if not sys.stdin.isatty():
+                raise
+            served = find(name=_chosen(error.names, f"Models of {engine}:"))
     elif model is not None:
         resolve(application.registry, model, choice)
     elif choice is not None or arguments.app_preset is not None:
@@ -81,6 +90,16 @@ def _open(arguments: argparse.Namespace, *, is_plain: bool) -> int:
     if report is not None and report.stays and report.model is not None:
         note(stay_note(report.model, application.settings.keep_alive_s))
     return status
+
+
+def _chosen(names: Sequence[str], title: str) -> str:
+    """Let the user choose one of these names by its number."""
+    lines = [f"  {number}  {one_line(name)}" for number, name in enumerate(names, 1)]
+    note("\n".join([one_line(title), *lines]))
+    while True:
+        given = input(f"Number, 1 to {len(names)}: ").strip()
+        if is_number(given) and 1 <= int(given) <= len(names):
+            return names[int(given) - 1]
 
 
 def _resumed_conversation(store: AsyncStore, arguments: argparse.Namespace) -> ResumePoint | None:

@@ -107,13 +107,15 @@ def lack(info: EngineInfo | None, wanted: Capability) -> str:
     """Return a sentence on why the engine lacks this capability; empty if it has it, or if there is no engine yet."""
     if info is None or getattr(info.capabilities, wanted):
         return ""
-    return " ".join(filter(None, (f"This engine ({info.engine}) {_LACKS[wanted]}.", info.remedies.get(wanted))))
+    which = "server" if info.spec.backend == "remote" else f"engine ({info.engine})"
+    return " ".join(filter(None, (f"This {which} {_LACKS[wanted]}.", info.remedies.get(wanted))))
 
 
 def require_capability(info: EngineInfo | None, wanted: Capability) -> None:
     """Raise VlmtuiError(UNSUPPORTED) if the engine lacks the capability."""
     if why := lack(info, wanted):
-        raise VlmtuiError(ErrorKind.UNSUPPORTED, why, hint="Load the model with another engine.")
+        has_remedy = info is not None and wanted in info.remedies
+        raise VlmtuiError(ErrorKind.UNSUPPORTED, why, hint="" if has_remedy else "Load the model with another engine.")
 
 
 def lack_for(info: EngineInfo, request: Request) -> str:

@@ -253,7 +253,7 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True, tag="delta"):
     request_id: str
     text: str
     tokens: int
-    """Number of tokens in this text."""
+    """Number of tokens in this text; 0: unknown."""
     token_ids: tuple[int, ...] = ()
     """The ids of these tokens."""
     vocabulary: Vocabulary = msgspec.field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 _LOOK_S = 5.0
 """The most seconds that `look_at_server` waits."""
 _UNLISTED_NOTE = (
-    "Not in the registry: chats by the server's own template. If you know its family, start with --model FAMILY."
+    "Its family is unknown: the server's own template makes the prompts, and tokens can't be estimated. "
+    "`/engine ADDRESS FAMILY` or --model FAMILY names the family."
 )
 
 
@@ -73,12 +75,20 @@ def engine_settings(
 ) -> EngineSettings:
     """Return the settings of a server by its name in `engines` or its address. Raises VlmtuiError(BAD_INPUT)."""
     found = engines.get(engine)
-    if found is None and ":" not in engine and "/" not in engine:
+    if found is None and not is_address(engine):
         known = f" Known: {', '.join(engines)}." if engines else ""
         hint = f"Write an address (http://HOST:PORT), or [engines.{engine}] in config.toml.{known}"
         raise bad_input(f"No engine is called {engine!r}.", hint=hint)
-    found = found or EngineSettings(url=engine)
+    found = found or EngineSettings(url=engine if _SCHEME.match(engine) else f"http://{engine}")
     return msgspec.structs.replace(found, api_key_env=key_env, api_key_file=None) if key_env else found
+
+
+_SCHEME = re.compile(r"https?://|unix:")
+
+
+def is_address(text: str) -> bool:
+    """Return True if a text is meant as a server's address: `http://HOST`, `unix:/PATH` or `HOST:PORT`."""
+    return bool(_SCHEME.match(text) or "://" in text or re.fullmatch(r"(\[[\da-fA-F:]+\]|[\w.-]+):\d{1,5}(/.*)?", text))
 
 
 def look_at_server(registry: Registry, name: str, settings: EngineSettings) -> Server:
@@ -175,7 +185,7 @@ async def _connected(settings: EngineSettings) -> AsyncIterator[ServerApi]:
 
 def _server_name(engine: str, address: str) -> str:
     """Return the server's name: the one in the settings, or its address."""
-    return address if ":" in engine or "/" in engine else engine
+    return address if is_address(engine) else engine
 
 
 def _model(

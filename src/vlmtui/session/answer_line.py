@@ -54,7 +54,7 @@ def answer_marks(answer: Answer) -> str:
         case Cancelled():
             mark = "stopped by you"
         case Failed():
-            mark = "incomplete" if answer.usage.completion_tokens else ""
+            mark = "incomplete" if answer.has_text else ""
         case Finished():
             error = missing_answer(answer)
             mark = f"{error.message[0].lower()}{error.message[1:-1]}" if error is not None else ""

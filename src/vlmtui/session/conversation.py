@@ -152,9 +152,10 @@ class Conversation:
 
     @property
     def context_used(self) -> int | None:
-        """Tokens of the newest prompt and its answer; None before the first."""
-        usages = (exchange.answer.usage for exchange in reversed(self.branch.newest))
-        return next((one.prompt_tokens + one.completion_tokens for one in usages if one.prompt_tokens), None)
+        """Tokens of the newest prompt and its answer; None: the engine does not tell them."""
+        usages = [exchange.answer.usage for exchange in reversed(self.branch.newest)]
+        known = (one.prompt_tokens + one.completion_tokens for one in usages if one.prompt_tokens)
+        return next(known, None if usages else 0)
 
     def number_of(self, exchange: Exchange) -> int:
         """Return the exchange's number in the conversation, from 1."""

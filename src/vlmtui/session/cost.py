@@ -17,7 +17,7 @@ from vlmtui.registry.match import Model
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.dials import processor_arguments
 from vlmtui.session.draft import DraftToken
-from vlmtui.session.engines import AppEngines, EngineState
+from vlmtui.session.engines import AppEngines, EngineState, is_remote
 from vlmtui.session.generation import render
 from vlmtui.text import counted
 
@@ -149,4 +149,6 @@ def draft_estimate(chat: Conversation, controller: AppEngines) -> CostEstimate |
         return None
     given = model.spec.engine_args.get("max_model_len")
     context = given if isinstance(given, int) and given != FITTED else model.family.context
+    if is_remote(model):
+        context = controller.info.max_model_len if controller.info is not None else None
     return CostEstimate(tokens, len(estimates) - len(tokens), context)

@@ -68,7 +68,6 @@ EXAMPLES = (
     "Write here, vllm, transformers, vllm==X.Y.Z, a model, transformers:MODEL, a server's address or its name in "
     "config.toml; engine arguments may follow: here dtype=bfloat16."
 )
-_ADDRESSES = ("http://", "https://", "unix:")
 _BACKENDS = (DEFAULT_BACKEND, TRANSFORMERS_BACKEND)
 
 
@@ -395,9 +394,9 @@ def find_engine(
     base: the model that the names `here`, `vllm` and `transformers` refer to. loaded: the loaded models, each with its
     name."""
     head, *arguments = name.split()
-    if head in servers or head.startswith(_ADDRESSES):
-        from vlmtui.engine.remote_models import find_remote_model  # the HTTP client takes a while to import
+    from vlmtui.engine.remote_models import find_remote_model, is_address
 
+    if head in servers or is_address(head):
         if len(arguments) > 1 or "=" in "".join(arguments):
             raise bad_input(f"{head} is a server: it has its own engine arguments.", hint="Name one of its models.")
         return find_remote_model(registry, servers, head, key_env=key_env, name=next(iter(arguments), None))

@@ -19,8 +19,7 @@ from vlmtui.text import counted, one_line
 
 if TYPE_CHECKING:
     from vlmtui.ui.app import VlmtuiApp
-
-_ADDRESSES = ("http://", "https://", "unix:")
+    from vlmtui.worker.backends.remote.probe import SeveralModels
 
 
 class ModelLoading:
@@ -75,11 +74,13 @@ class ModelLoading:
 
     def choose_engine(self, name: str) -> None:
         """Use another engine. `name`: the model of a loaded engine, a server's name or address, or a model to load."""
-        engines = self._app.services.settings.engines
+        from vlmtui.engine.remote_models import is_address
+
+        engine, engines = name.partition(" ")[0], self._app.services.settings.engines
         loaded = next((model for model in self._app.engines.models if name in names_of(model)), None)
         if loaded is not None:
             self.choose(loaded)
-        elif name.partition(" ")[0] not in engines and not name.startswith(_ADDRESSES):
+        elif engine not in engines and not is_address(engine):
             self.choose_by_name(name)
         else:
             self._app.start(partial(self._connect, name), "engine-by-name", exclusive=True)
@@ -158,18 +159,27 @@ class ModelLoading:
 
     async def _connect(self, name: str, *, allow_owner: str | None = None) -> None:
         from vlmtui.engine.remote_models import find_remote_model  # the HTTP client takes a while to import
+        from vlmtui.worker.backends.remote.probe import SeveralModels
 
         engine, _, model = name.partition(" ")
         services = self._app.services
         find = partial(find_remote_model, services.registry, services.settings.engines, engine)
         try:
             found = await asyncio.to_thread(find, name=model.strip() or None, allow_owner=allow_owner)
+        except SeveralModels as error:
+            self._app.start_dialog(partial(self._choose_served, engine, error))
         except ForeignSocket as error:
             self._app.start_dialog(partial(self._ask_for_owner, name, error))
         except VlmtuiError as error:
             self._app.tell_error(error)
         else:
             self.choose(found)
+
+    async def _choose_served(self, engine: str, error: SeveralModels) -> None:
+        """Let the user choose one of a server's models."""
+        chosen = await self._app.choose(f"Models of {one_line(engine)}", [one_line(name) for name in error.names])
+        if chosen is not None:
+            self._app.start(partial(self._connect, f"{engine} {error.names[chosen]}"), "engine-by-name", exclusive=True)
 
     async def _ask_for_owner(self, name: str, error: ForeignSocket) -> None:
         question = f"{one_line(error.message)} It would get your key, messages and files."

@@ -19,7 +19,7 @@ from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.registry.match import Model
 from vlmtui.session.answer_line import answer_line, answer_speed
 from vlmtui.session.conversation import Conversation, QueuedMessage, head_of
-from vlmtui.session.engines import AppEngines, EngineState
+from vlmtui.session.engines import AppEngines, EngineState, is_remote
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.prompt_report import PromptMedia, prompt_media
 from vlmtui.text import counted, growth, one_line
@@ -148,12 +148,18 @@ class WelcomePanel(Static):
 
     def on_mount(self) -> None:
         family = self._model.family
-        takes = [f"{modality}s (up to {how.max_items})" for modality, how in family.takes.items()]
-        about = f" takes {' and '.join(takes) or 'text only'}."
-        head = Content.assemble((one_line(family.title), "bold $foreground"), about)
+        head = Content.assemble((one_line(family.title), "bold $foreground"), f" {takes_of(self._model)}.")
         note = one_line(family.note)
         told = [note, with_keys(self.app, _KEYS_IN_ONE)] if note else [with_keys(self.app, line) for line in _KEYS]
         self.update(Content("\n").join([head, *(Content(line) for line in told)]))
+
+
+def takes_of(model: Model) -> str:
+    """Return the media that a model accepts, as the end of a sentence."""
+    if is_remote(model) and not model.listed:
+        return "may take images: its server doesn't say which media it takes"
+    takes = [f"{modality}s (up to {how.max_items})" for modality, how in model.family.takes.items()]
+    return f"takes {' and '.join(takes) or 'text only'}"
 
 
 class SidePane(Vertical):
@@ -221,8 +227,9 @@ def context_rows(info: EngineInfo, context_used: int | None) -> list[Content]:
     """Return a gauge of the context, its tokens, and their share of the limit; only its tokens if the limit is
     unknown."""
     used, most = context_used or 0, info.max_model_len
-    if not most:
-        return [_row(counted(used, "token"), "")]
+    if not most or context_used is None:
+        known = [counted(used, "token")] if used else [f"? of {most:,}"] if most else []
+        return [_row(text, "") for text in known]
     share = min(1.0, used / most)
     style = "$text-warning" if share >= _NEARLY_FULL else "$accent"
     filled = round(share * _ROW)
@@ -338,11 +345,14 @@ class StatusBar(Static):
             parts.append(Content.styled(f"{memory / 1e9:.1f} GB {'GPU' if status.gpu_bytes else 'RAM'}", "$muted"))
         parts.append(Content.styled(self._chat.settings.summary, "$muted"))
         if info is not None:
-            context_used = self._chat.context_used or 0
+            used = self._chat.context_used
             most = f" / {info.max_model_len:,}" if info.max_model_len else ""
-            is_full = most and context_used >= _NEARLY_FULL * info.max_model_len
-            parts.append(Content.styled(f"context {context_used:,}{most}", "$text-warning" if is_full else "$muted"))
-            parts.append(Content.styled(f"{info.device} {info.dtype}", "$muted"))
+            is_full = most and (used or 0) >= _NEARLY_FULL * info.max_model_len
+            if most or used:
+                text = f"context {'?' if used is None else f'{used:,}'}{most}"
+                parts.append(Content.styled(text, "$text-warning" if is_full else "$muted"))
+            if info.spec.backend != REMOTE_BACKEND:  # the name of a server's model has the address
+                parts.append(Content.styled(f"{info.device} {info.dtype}", "$muted"))
         self.update(Content.styled("  ·  ", "$faint").join(parts))
 
     def _word(self) -> str:

@@ -164,7 +164,7 @@ def _prompt(inspected: PromptReport) -> list[tuple[str, str]]:
     if info is not None and info.bos_token:
         bos = f"{info.bos_token}" + (" (added to a raw prompt by the tokenizer)" if info.adds_bos else "")
     rows = [("made by", _made_by(request) if request else inspected.recipe.mode if inspected.recipe else "")]
-    if prompt is not None:
+    if prompt is not None and prompt.token_ids:
         rows.append(("tokens", f"{len(prompt.token_ids):,}"))
         rows.append(("of media", usage_of(prompt).media_text))
     return [*rows, ("BOS token", bos), ("request", request.request_id if request else "")]

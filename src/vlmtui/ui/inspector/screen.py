@@ -74,17 +74,16 @@ _TITLES: dict[Part, str] = {
     "answer": "Answer",
 }
 _EMPTY_TEXTS: dict[Part, str] = {
-    "prompt": "The engine did not report this prompt. A batch keeps prompts with --include-prompt.",
-    "tokens": "The prompt's tokens are no longer available.",
+    "prompt": "The prompt was not stored. A batch stores prompts with --include-prompt.",
+    "tokens": "The prompt's tokens were not stored.",
     "media": "The prompt has no images or videos.",
     "template": "No chat template: the model has none in Jinja, or it is no longer loaded.",
     "request": "The request is unknown.",
     "answer": "There is no answer.",
 }
-_RENDERED_HERE = (
-    "The engine does not report the prompt. This one is rendered here from the model's record, and may differ:"
-)
+_RENDERED_HERE = "The engine doesn't report its prompt. Below: a reconstruction from the model's record."
 _NEEDS: dict[Part, Capability] = {
+    "prompt": "prompt_token_ids",
     "tokens": "prompt_token_ids",
     "media": "media_spans",
     "template": "chat_template_source",
@@ -377,7 +376,7 @@ class InspectorScreen(SearchScreen):
     def _lack(self, part: Part) -> str:
         """Return why the engine can't report this part; empty if it can, or if that is unknown."""
         needs = _NEEDS.get(part)
-        is_there = bool(self.inspected.attachments) if part == "media" else bool(self.inspected.text)
+        is_there = part != "media" or bool(self.inspected.attachments)
         return lack(self.inspected.info, needs) if needs and is_there else ""
 
     def _focus_part(self) -> None:
@@ -395,7 +394,7 @@ class InspectorScreen(SearchScreen):
         info, prompt = inspected.info, inspected.prompt
         name = info.spec.name if info else inspected.model
         parts = [one_line(name)] if name else []
-        if prompt is not None:
+        if prompt is not None and prompt.token_ids:
             media = usage_of(prompt).media_text
             parts.append(f"prompt {len(prompt.token_ids):,}" + (f" ({media})" if media else ""))
         if inspected.answer_ids:

@@ -96,7 +96,7 @@ def _served_details(choice: Choice, server: Server) -> list[TextBlock]:
     family, found = choice.family, server.facts
     facts = [
         ("Server", server.address),
-        ("Runs", (f"vLLM {found.version}" if found.version else "not vLLM") if found else "?"),
+        ("Runs", (f"vLLM {found.version}" if found.version else "reports no version") if found else "?"),
         ("Answers in", f"{found.latency_s * 1000:.0f} ms" if found else "?"),
         ("Family", family.title if family.family else "not in the registry"),
         ("Takes", takes_text(choice, ", ")),
@@ -189,6 +189,8 @@ def context_text(tokens: int | None) -> str:
 
 def takes_text(choice: Choice, separator: str = " ") -> str:
     """Return the media that a model accepts with their limits: `image ×8 video ×2`."""
+    if choice.server is not None and not choice.model.listed:
+        return "?"
     return separator.join(f"{modality} ×{takes.max_items}" for modality, takes in choice.family.takes.items())
 
 

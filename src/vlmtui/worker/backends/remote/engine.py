@@ -111,7 +111,7 @@ class PartBuffer:
         return Delta(
             request_id=self._request_id,
             text=text if self._decoded is None else await self._decoded.add(ids),
-            tokens=sum(len(part.token_ids) or 1 for part in parts),
+            tokens=sum(len(part.token_ids) for part in parts),  # a part of a server without ids may be several
             token_ids=ids,
             vocabulary=fresh,
             logprobs=logprobs if self._has_logprobs else (),
@@ -566,10 +566,11 @@ def _capabilities(facts: ServerFacts, *, is_known: bool) -> Capabilities:
 
 def _remedies(facts: ServerFacts, *, is_known: bool) -> dict[str, str]:
     """Return a hint for each capability that the server lacks. `is_known`: the model's family is known."""
-    flags = _FLAGS if facts.version else {}
-    hints = {name: f"Start the server with {flag}." for name, flag in flags.items()}
+    hints: dict[str, str] = {name: f"Start the server with {flag}." for name, flag in _FLAGS.items()}
+    if not facts.version:
+        hints = dict.fromkeys(Capabilities.__struct_fields__, "It reports no version of vLLM.")
     if not is_known:
-        hints["message_prompts"] = f"{_UNKNOWN_FAMILY} {hints.get('message_prompts', '')}".rstrip()
+        hints["message_prompts"] = f"{_UNKNOWN_FAMILY} {hints['message_prompts']}"
     return {name: hint for name, hint in hints.items() if not getattr(_capabilities(facts, is_known=is_known), name)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -28,6 +28,14 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     """The base model, if this is a LoRA adapter."""
     max_model_len: int | None = None
+
+
+class SeveralModels(VlmtuiError):
+    """A server has several models, and none was named."""
+
+    def __init__(self, names: Sequence[str], hint: str) -> None:
+        super().__init__(ErrorKind.MODEL_UNKNOWN, "The server has several models.", hint=hint)
+        self.names = names
 
 
 class Feature(msgspec.Struct, frozen=True):
@@ -76,8 +84,10 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
         if name is None and len(own) == 1:
             return own[0]
         names = ", ".join(model.id for model in self.models) or "none"
-        message = f"The server has no model {name}." if name else "The server has several models."
-        raise VlmtuiError(ErrorKind.MODEL_UNKNOWN, message, hint=f"Name one of: {names}.")
+        message, hint = f"The server has no model {name}.", f"Name one of: {names}."
+        if name:
+            raise VlmtuiError(ErrorKind.MODEL_UNKNOWN, message, hint=hint)
+        raise SeveralModels([model.id for model in self.models], hint)
 
 
 async def probe(api: ServerApi, named: str | None = None) -> ServerFacts:
