@@ -94,6 +94,8 @@ def token_place(index: int) -> str:
 def nats(value: float) -> str:
     """Return a log-probability, or a difference of two, with the digits that matter: `−0.0001`, `−0.32`, `−9.4`."""
     size = abs(value)
+    if size < 0.00005:
+        return "0"
     digits = 4 if size < 0.1 else 2 if size < 1 else 1 if size < 100 else 0
     return f"{value:,.{digits}f}".replace("-", "−")
 

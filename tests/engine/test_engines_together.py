@@ -27,7 +27,7 @@ from vlmtui.session.models import memory_need
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 HALF = "here dtype=bfloat16"
 ANSWER = "A red circle in the center."
-PLAN = plan_of("engine", ("here", HALF))
+PLAN = plan_of({"engine": ("here", HALF)})
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ async def test_two_dtypes_are_compared_at_once_and_in_turn(host: WorkerHost, sha
         return found
 
     async def fanned_out(*, one_by_one: bool) -> None:
-        names = {str(one): str(one) for one in PLAN.values}
+        names = PLAN.engines
         asked = fan_out(controller, await engines(names, one_by_one=one_by_one), tmp_path)
         await asked.run()
         assert [lane.answer.text for lane in asked.lanes] == [ANSWER] * 2

@@ -45,8 +45,8 @@ async def test_an_answer_is_much_less_likely_without_its_picture(
 ) -> None:
     picture = easel.picture(("red", "circle", "top left"))
     turns = [user_turn(QUESTION, [picture.attachment])]
-    plan = plan_of("picture", ["sent", "none", "grey", "blur"])
-    pictures = changed_pictures(plan.values, turns, tmp_path / "media")
+    plan = plan_of({"picture": ["sent", "none", "grey", "blur"]})
+    pictures = changed_pictures(plan.axes["picture"], turns, tmp_path / "media")
     fan_out = FanOut(plan, shapes.family, turns, Sampling(temperature=0), engine, pictures=pictures)
     await fan_out.lanes.run()
     assert fan_out.lanes[0].answer.text == picture.answer
@@ -65,7 +65,7 @@ async def test_an_obvious_answer_is_as_likely_without_the_picture(
     """The same token with the same picture: the app reports that nothing changes."""
     picture = easel.picture(("red", "circle", "top left"))
     turns = [user_turn(QUESTION, [picture.attachment])]
-    plan = plan_of("picture", ["sent", "swap"])
+    plan = plan_of({"picture": ["sent", "swap"]})
     pictures: PictureMap = {(picture.attachment.sha256, "swap"): picture.attachment}
     fan_out = FanOut(plan, shapes.family, turns, Sampling(temperature=0), engine, pictures=pictures)
     await fan_out.lanes.run()

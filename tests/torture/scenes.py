@@ -148,7 +148,7 @@ class Scene:
     def fan_out(self, terminal: Terminal) -> None:
         self.type(terminal, "say 100 fan")
         terminal.type("\x1bs")
-        terminal.wait_for("Fan", timeout=_PATIENCE_S)
+        terminal.wait_for("Fan out:", timeout=_PATIENCE_S)
         terminal.type("\x15seed=1,2,3")
         terminal.press("enter")
 

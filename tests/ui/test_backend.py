@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from textual import events
-from textual.widgets import RadioButton
+from textual.widgets import Input
 
 from tests.support.hosts import patient_host
 from tests.support.pictures import Easel
@@ -20,9 +20,9 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.ui.app import VlmtuiApp
+from vlmtui.ui.chat.comparisons import PlanScreen
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.compare.fan_out import FanFormScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.services import Services
 
@@ -94,9 +94,10 @@ async def test_missing_capabilities_are_switched_off_and_named(
 
         # Seeds cannot be chosen for a fan-out.
         await type_in("/fan")
-        await until(pilot, lambda: isinstance(app.screen, FanFormScreen))
-        assert app.screen.query_one("#by-seed", RadioButton).disabled
-        assert SAYS + "ignores seeds" in texts()
+        await until(pilot, lambda: isinstance(app.screen, PlanScreen))
+        assert app.screen.query_one(Input).value == "temperature=0,0.7,1.2"
+        app.screen.query_one(Input).value = "seed=1,2"
+        await until(pilot, lambda: SAYS + "ignores seeds" in texts())
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, ChatScreen))
         await app.engines.abort()

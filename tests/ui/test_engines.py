@@ -14,7 +14,7 @@ from tests.support.documents import written
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import MACHINE, Chat, MakeApp, StartChat
-from tests.ui.test_fan_out import fan, fanned, of
+from tests.ui.test_fan_out import fan, fanned, texts
 from vlmtui.config.settings import EngineSettings, Settings
 from vlmtui.domain.engine import REMOTE_BACKEND
 from vlmtui.engine.remote_models import Server
@@ -25,7 +25,7 @@ from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engines import EngineState
 from vlmtui.ui.chat.frame import StatusBar
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.compare.fan_out import AnswerTile, FanOutScreen
+from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.screen import ModelList, ModelsScreen, row
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
@@ -145,15 +145,14 @@ async def test_two_engines_are_compared_and_the_answer_of_one_is_used(chatting: 
     async with chatting(["A", " cat."], ["A", " dog."], ["Yes."]) as chat:
         await chat.write("What is this?")
         screen = await fan(chat, f"engine=here,{BOX.url}")
-        panes = list(screen.query(AnswerTile))
-        assert [pane.text.text for pane in panes] == ["A cat.", "A dog."]
+        assert texts(screen) == ["A cat.", "A dog."]
         here, there = chat.host.engines
         assert [len(here.requests), len(there.requests)] == [1, 1]
         assert here.requests[0].prompt == there.requests[0].prompt
         assert here.requests[0].sampling.seed == there.requests[0].sampling.seed
         document = screen.fan_out.document()
         assert [side.label for side in document.sides] == ["here", BOX.url]
-        await chat.pilot.press("right", "enter")
+        await chat.pilot.press("down", "enter")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and len(chat.controller.exchanges) == 1)
         assert chat.last.answer is not None and chat.last.answer.text == "A dog."
         assert chat.last.record is not None and chat.last.record.model == "qwen"
@@ -194,14 +193,13 @@ async def loads_with(chat: Chat, plan: str, way: str) -> FanOutScreen:
 async def test_another_engine_of_the_same_model_is_loaded_beside(chatting: StartChat) -> None:
     async with chatting(["A", " cat."], ["A", " dog."]) as chat:
         screen = await loads_with(chat, 'engine=here,"here dtype=bfloat16"', "Load beside")
-        panes = list(screen.query(AnswerTile))
-        assert [pane.text.text for pane in panes] == ["A cat.", "A dog."]
-        labels = [of(pane, ".label") for pane in panes]
+        assert texts(screen) == ["A cat.", "A dog."]
+        labels = [screen.about(kind) for kind in screen.fan_out.kinds()]
         assert all(
             f"vLLM 0.32.0 · {dtype} · cpu" in label
             for dtype, label in zip(("float32", "bfloat16"), labels, strict=True)
         )
-        assert "here dtype=bfloat16" in of(panes[1], ".label")
+        assert labels[1].startswith("here dtype=bfloat16 · ")
         here, other = chat.host.engines
         assert other.spec.engine_args["dtype"] == "bfloat16" and not here.was_shut_down
         assert len(chat.app.engines.models) == 2
@@ -213,8 +211,7 @@ async def test_another_engine_of_the_same_model_is_loaded_beside(chatting: Start
 async def test_without_memory_one_is_loaded_after_the_other_and_the_first_again(chatting: StartChat) -> None:
     async with chatting(["A", " cat."], ["A", " dog."], ["Again."]) as chat:
         screen = await loads_with(chat, "engine=transformers,here", "One after the other")
-        panes = list(screen.query(AnswerTile))
-        assert [pane.text.text for pane in panes] == ["A dog.", "A cat."]
+        assert texts(screen) == ["A dog.", "A cat."]
         first, other, *_ = chat.host.engines
         assert first.was_shut_down and other.spec.backend == "transformers"
         controller = chat.app.engines

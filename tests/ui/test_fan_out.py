@@ -6,8 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from textual.widget import Widget
-from textual.widgets import Input, RadioButton, Static, TextArea
+from textual.widgets import Input, Static
 
 from tests.support.documents import written
 from tests.support.scripted_engine import Hold, Say, Step
@@ -15,8 +14,10 @@ from tests.ui.conftest import Chat, StartChat, picture
 from tests.ui.test_screens_look import SIZES
 from vlmtui.domain.conversation import ChatPrompt, attachments_of
 from vlmtui.inspection.replay import from_json
+from vlmtui.ui.chat.comparisons import PlanScreen
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.compare.fan_out import AnswerTile, FanFormScreen, FanOutScreen
+from vlmtui.ui.compare.answers import AnswerPanel, PictureStrip
+from vlmtui.ui.compare.fan_out import FanOutScreen, KindList
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.widgets.dialogs import NameScreen
 
@@ -46,19 +47,57 @@ def flat(chat: Chat) -> str:
     return " ".join(seen(chat).split())
 
 
-def of(pane: AnswerTile, what: str) -> str:
-    return str(pane.query_one(what, Widget).render())
+def of(chat: Chat, what: str) -> str:
+    return str(chat.app.screen.query_one(what, Static).render())
+
+
+def texts(screen: FanOutScreen) -> list[str]:
+    return [lane.answer.text for lane in screen.fan_out.lanes]
+
+
+def rows(screen: FanOutScreen) -> list[str]:
+    """Return the rows of the kinds, without the spaces between their columns."""
+    listed = screen.query_one(KindList)
+    return [" ".join(listed.draw(at, 120)[0].plain.split()) for at in range(len(listed.rows))]
 
 
 def seeds(chat: Chat) -> list[int | None]:
     return [request.sampling.seed for request in chat.host.engine.requests]
 
 
-async def test_low_panes_show_more_of_an_answer_than_facts_about_it(chatting: StartChat) -> None:
-    async with chatting(*([f"One.\nTwo.\nThree. {number}"] for number in range(8)), size=(80, 24)) as chat:
-        await chat.write("Count.")
-        await fan(chat, "seed=1,2,3,4,5,6,7,8")
-        assert seen(chat).count("One.") == seen(chat).count("Three.") >= 4
+async def test_axes_are_shown_as_kinds_with_their_seeds_and_probabilities(chatting: StartChat) -> None:
+    async with chatting(*([RED] * 7), BLUE, size=(120, 40)) as chat:
+        await chat.write("What is this?")
+        screen = await fan(chat, "temperature=0.7,1.2 seed=1..4")
+        assert len(chat.host.engine.requests) == 8
+        assert of(chat, "#heading").split() == ["8", "answers,", "2", "kinds", "p(answer)"]
+        red, blue = rows(screen)
+        assert red.startswith("█████████ 7 a red circle 0.")
+        assert red.endswith("T 0.7: all seeds · T 1.2: seeds 1 2 3 · the base")
+        assert blue.startswith("█ 1 a blue circle 0.") and blue.endswith("T 1.2: seed 4 · differs from token 1")
+        assert "temperature 0.7 · seed 1 · ← → answer 1 of 7" in of(chat, "#label")
+        await chat.pilot.press("right")
+        await chat.until(lambda: "temperature 0.7 · seed 2 · ← → answer 2 of 7" in of(chat, "#label"))
+        await chat.pilot.press("down")
+        await chat.until(lambda: "temperature 1.2 · seed 4" in of(chat, "#label"))
+        assert screen.current == 7
+
+
+async def test_the_seed_of_an_answer_is_in_its_title(chatting: StartChat) -> None:
+    async with chatting(RED, BLUE, size=(80, 24)) as chat:
+        await chat.write("What?")
+        await fan(chat, "temperature=0.7,1.2")
+        (seed,) = {request.sampling.seed for request in chat.host.engine.requests}
+        assert f"temperature 0.7 · seed {seed}" in flat(chat)
+
+
+async def test_compare_takes_a_plan(chatting: StartChat) -> None:
+    async with chatting(["First."], RED, BLUE, RED) as chat:
+        await chat.say("Hello")
+        await chat.write("/compare seed=1..3")
+        await chat.pilot.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).differences is not None)
+        assert seeds(chat)[1:] == [1, 2, 3]
 
 
 @SIZES
@@ -70,13 +109,13 @@ async def test_a_draft_is_answered_with_every_seed_and_one_is_chosen(
         screen = await fan(chat, "seed=1,2,3 temperature=0.8")
         assert seeds(chat) == [1, 2, 3]
         assert {request.sampling.temperature for request in chat.host.engine.requests} == {0.8}
-        panes = list(screen.query(AnswerTile))
-        assert [pane.text.text for pane in panes] == ["a red circle", "a blue circle", "a red circle"]
-        assert "the base" in of(panes[0], ".label")
-        assert "differs at token 1" in of(panes[1], ".label")
-        assert "same as the base" in of(panes[2], ".label")
+        assert texts(screen) == ["a red circle", "a blue circle", "a red circle"]
+        assert [screen.about(kind) for kind in screen.fan_out.kinds()] == [
+            "seeds 1 3 · the base",
+            "seed 2 · differs from token 1",
+        ]
         assert chat.controller.draft.words == "What is this?"
-        await chat.pilot.press("right", "enter")
+        await chat.pilot.press("down", "enter")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and bool(chat.controller.exchanges))
         await chat.until(lambda: chat.last.answer_id is not None and chat.last.answer_siblings.count == 3)
         assert chat.last.answer.text == "a blue circle"
@@ -94,12 +133,13 @@ async def test_a_rendering_that_stays_the_same_is_told_and_follows_the_base(chat
     async with chatting(RED, BLUE) as chat:
         await chat.write("What?")
         await fan(chat, "thinking=on,off")
-        panes = list(fanned(chat).query(AnswerTile))
         same = "same prompt: the variable changes nothing"
-        await chat.until(lambda: [of(pane, ".prompt") for pane in panes] == ["", same])
-        panes[1].focus()
+        await chat.pilot.press("down")
+        await chat.until(lambda: same in seen(chat))
         await chat.pilot.press("d")
-        await chat.until(lambda: [of(pane, ".prompt") for pane in panes] == [same, ""])
+        await chat.until(lambda: same not in seen(chat))
+        await chat.pilot.press("up")
+        await chat.until(lambda: same in seen(chat))
 
 
 async def test_the_last_message_gets_another_answer_and_keeps_its_own(chatting: StartChat) -> None:
@@ -132,47 +172,50 @@ async def test_the_fan_command_is_not_part_of_the_question(chatting: StartChat) 
 async def test_the_chosen_wording_becomes_the_message(chatting: StartChat) -> None:
     async with chatting(["One."], ["Two."], ["Three."]) as chat:
         await chat.say("Hello")
-        chat.app.run_action_id("fan_out")
-        await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
-        form = chat.app.screen
-        await chat.until(lambda: bool(form.query("#by-prompt")) and not form.query_one("#prompts").display)
-        assert "Values, comma-separated" in str(form.query_one("#values-label", Static).render())
-        form.query_one("#by-prompt", RadioButton).value = True
-        await chat.until(lambda: form.query_one("#prompts").display)
-        form.query_one("#prompts", TextArea).text = "Hello\nGood morning"
-        await chat.pilot.pause()
-        await chat.pilot.press("ctrl+r")
-        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).differences is not None)
-        await chat.pilot.press("right", "enter")
+        await fan(chat, 'prompt="Hello","Good morning"')
+        await chat.pilot.press("down")
+        await chat.until(lambda: "“Good morning”" in of(chat, "#label"))
+        await chat.pilot.press("enter")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and chat.last.user.text == "Good morning")
         await chat.until(lambda: chat.last.user_siblings.count == 2)
         assert [one.user.text for one in chat.controller.exchanges] == ["Good morning"]
         assert chat.last.answer.text == "Three."
 
 
-async def test_the_form_shows_all_that_can_be_varied(chatting: StartChat) -> None:
-    async with chatting(size=(80, 24)) as chat:
+async def test_a_line_plans_the_fan_out_and_counts_its_requests(chatting: StartChat) -> None:
+    async with chatting(RED, BLUE, RED, BLUE, size=(80, 24)) as chat:
         await chat.write("Which colour?")
         await chat.lead("f")
-        await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
-        await chat.pilot.pause()
-        names = ("Seeds", "Temperatures", "Prompts", "Pictures", "Picture sizes", "System prompts", "Engines")
-        assert [name for name in names if name not in seen(chat)] == []
+        await chat.until(lambda: isinstance(chat.app.screen, PlanScreen))
+        await chat.until(lambda: "Enter sends 4 requests" in flat(chat))
+        line = chat.app.screen.query_one(Input)
+        assert line.value == "seed=1..4 temperature=0.8"
+        for typed, told in (
+            ("seed=1", "2 to 64 requests, not 1"),
+            ("seed=1,2 temperature=0", "all answers will be the same"),
+            ("hue=1,2", "Can't fan out over hue"),
+        ):
+            line.value = typed
+            await chat.until(lambda told=told: told in of(chat, "#told"))  # type: ignore[misc]
+        await chat.pilot.press("enter")
+        assert isinstance(chat.app.screen, PlanScreen), "this plan is invalid"
+        line.value = ""
+        await chat.pilot.press(*"se")
+        await chat.until(lambda: "numbers: 1,5 or a range 1..8" in flat(chat))
+        await chat.pilot.press("tab")
+        await chat.until(lambda: line.value == "seed=" and "1..8" in flat(chat))
+        await chat.pilot.press("1", "comma", "2", "space", *"tem", "tab", *"0.7,1.2")
+        await chat.until(lambda: line.value == "seed=1,2 temperature=0.7,1.2" and "sends 4 requests" in flat(chat))
+        await chat.pilot.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).differences is not None)
+        assert seeds(chat) == [1, 1, 2, 2]
 
 
-async def test_the_form_shows_errors_before_it_sends(chatting: StartChat) -> None:
-    async with chatting(RED, RED) as chat:
+async def test_escape_leaves_the_line_without_a_request(chatting: StartChat) -> None:
+    async with chatting() as chat:
         await chat.write("Hello")
         await chat.pilot.press("alt+s")
-        await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
-        form = chat.app.screen
-        form.query_one("#values", Input).value = "1"
-        await chat.until(lambda: "2 to 8" in str(form.query_one("#problem", Static).render()))
-        await chat.pilot.press("ctrl+r")
-        assert chat.app.screen is form
-        form.query_one("#values", Input).value = "1, 2"
-        form.query_one("#temperature", Input).value = "0"
-        await chat.until(lambda: "all answers will be the same" in str(form.query_one("#problem", Static).render()))
+        await chat.until(lambda: isinstance(chat.app.screen, PlanScreen))
         await chat.pilot.press("escape")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         assert not chat.host.engine.requests
@@ -198,7 +241,7 @@ async def test_escape_stops_all_then_leaves_and_the_answers_are_there_again(chat
         assert [lane.answer.text for lane in fanned(chat).fan_out.lanes] == ["Half ", "Also "]
         assert len(chat.host.engine.requests) == 2
         await chat.pilot.press("N")
-        await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
+        await chat.until(lambda: isinstance(chat.app.screen, PlanScreen))
 
 
 async def test_the_base_changes_and_answers_are_inspected_and_exported(
@@ -208,8 +251,9 @@ async def test_the_base_changes_and_answers_are_inspected_and_exported(
     async with chatting(RED, BLUE, BLUE) as chat:
         await chat.write("Hello")
         screen = await fan(chat, "seed=1,2,3 temperature=1")
-        await chat.pilot.press("right", "d")
-        await chat.until(lambda: "same as the base" in of(list(screen.query(AnswerTile))[2], ".label"))
+        assert rows(screen)[0].endswith("seeds 2 3 · differs from token 1")
+        await chat.pilot.press("up", "d")
+        await chat.until(lambda: rows(screen)[0].endswith("seeds 2 3 · the base"))
         await chat.pilot.press("i")
         await chat.until(lambda: isinstance(chat.app.screen, InspectorScreen))
         assert chat.app.screen.inspected.answer == "a blue circle"  # type: ignore[attr-defined]
@@ -231,7 +275,7 @@ async def test_the_base_changes_and_answers_are_inspected_and_exported(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("seed=1", "several values"),
+        ("seed=1", "2 to 64 requests"),
         ("hue=1,2", "Can't fan out over"),
         ("seed", "not a list"),
         ("seed=1,x", "whole number"),
@@ -261,15 +305,16 @@ async def test_one_key_sends_without_the_image_and_shows_the_likelihood(
         screen = fanned(chat)
         sent = [attachments_of(request.prompt) for request in chat.host.engine.requests[1:]]
         assert [len(items) for items in sent] == [1, 0, 1, 1]
-        panes = list(screen.query(AnswerTile))
-        await chat.until(lambda: "base 0.05×" in of(panes[1], ".label"))
-        assert "the base" in of(panes[0], ".label")
-        assert "base 1×" in of(panes[2], ".label")
+        unchanged, without, grey, _ = (screen.about(kind) for kind in screen.fan_out.kinds())
+        assert unchanged == "as sent · the base"
+        assert without == "no picture · −3.0 nats · differs from token 1"
+        assert grey == "grey · 0 nats · differs from token 0"
+        assert not screen.query_one(PictureStrip).query("AttachmentView") or size[1] >= 30
         await chat.until(lambda: "The answer is 0.05× as likely without the picture. Most at token 0" in flat(chat))
-        await chat.pilot.press("right", "d")
+        await chat.pilot.press("down", "d")
         await chat.until(lambda: screen.scores is not None and screen.scores[1] is None)
         await chat.until(lambda: "without the picture" not in flat(chat))
-        await chat.pilot.press("left", "enter")
+        await chat.pilot.press("up", "enter")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and chat.last.answer_siblings.count == 2)
         assert chat.last.answer.text == "a red circle"
 
@@ -309,33 +354,6 @@ async def test_an_answer_after_another_history_is_no_answer_of_this_chat(chattin
         assert chat.last.answer_siblings.count == 1
 
 
-async def test_equal_answers_are_counted(chatting: StartChat) -> None:
-    async with chatting(RED, BLUE, RED) as chat:
-        await chat.write("Hello")
-        await fan(chat, "seed=1,2,3 temperature=1")
-        await chat.until(lambda: "2 × “a red circle” · 1 × “a blue circle”" in seen(chat))
-
-
-async def test_the_form_takes_pictures_and_system_prompts(chatting: StartChat, tmp_path: Path) -> None:
-    async with chatting(RED, BLUE, size=(80, 24)) as chat:
-        await chat.write("Hello")
-        await chat.pilot.press("alt+s")
-        await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
-        form = chat.app.screen
-        await chat.until(lambda: bool(form.query("#by-picture")))
-        assert form.query_one("#by-picture", RadioButton).disabled  # there is none
-        form.query_one("#by-system", RadioButton).value = True
-        await chat.until(lambda: form.query_one("#prompts").display)
-        form.query_one("#prompts", TextArea).text = "Be brief.\nBe kind."
-        await chat.pilot.pause()
-        await chat.pilot.press("ctrl+r")
-        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).differences is not None)
-        prompts = [request.prompt for request in chat.host.engine.requests]
-        assert [prompt.turns[0].text for prompt in prompts if isinstance(prompt, ChatPrompt)] == [
-            "Be brief.", "Be kind.",
-        ]  # fmt: skip
-
-
 async def test_without_a_message_a_sentence_says_so(chatting: StartChat) -> None:
     async with chatting() as chat:
         await chat.pilot.press("alt+s")
@@ -354,17 +372,17 @@ async def test_answers_of_20_000_tokens_in_four_lanes_leave_time_for_keys(
     async with chatting(steps, steps, steps, steps, size=size) as chat:
         await chat.write("Hello")
         chat.app.run_action_id("fan_out", "seed=1,2,3,4 temperature=1")
-        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and len(fanned(chat).query(AnswerTile)) == 4)
-        panes = list(fanned(chat).query(AnswerTile))
-
-        await chat.until(lambda: all(written(pane.view).endswith("word19999") for pane in panes))
-        assert "word19999" in seen(chat)
+        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen))
+        screen = fanned(chat)
+        view = screen.query_one(AnswerPanel).view
+        await chat.until(lambda: all(text.endswith("word19999") for text in texts(screen)))
+        await chat.until(lambda: written(view).endswith("word19999"))
         await chat.pilot.resize_terminal(120, 40)
-        await chat.pilot.press("right")
-        await chat.until(lambda: panes[1].has_focus)
+        await chat.pilot.press("down")
+        await chat.until(lambda: screen.current == 1)
         held.set()
-        await chat.until(lambda: fanned(chat).differences is not None)
-        await chat.until(lambda: all(written(pane.view) == f"{long} end" for pane in panes))
-        await chat.until(lambda: "All 4 answers are equal." in seen(chat))
+        await chat.until(lambda: screen.differences is not None)
+        await chat.until(lambda: written(view) == f"{long} end")
+        await chat.until(lambda: rows(screen)[0].startswith("██████████ 4 "))
         await chat.pilot.press("escape")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))

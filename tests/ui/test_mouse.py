@@ -21,7 +21,7 @@ from vlmtui.ui.chat.blocks import Part
 from vlmtui.ui.chat.frame import SidePane
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.transcript import MessageCursor, Transcript
-from vlmtui.ui.compare.fan_out import AnswerTile, FanOutScreen
+from vlmtui.ui.compare.fan_out import FanOutScreen, KindList
 from vlmtui.ui.compare.raw_prompt import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.conversations import ConversationsScreen
@@ -198,16 +198,16 @@ async def test_the_tabs_and_headings_of_a_comparison(
             await chat.until(lambda: chat.app.focused is screen.query_one("#chat-prompt"))
 
 
-async def test_a_click_focuses_an_answer_of_a_fan_out(chatting: StartChat) -> None:
+async def test_a_click_selects_a_kind_of_answer(chatting: StartChat) -> None:
     async with chatting(["Red."], ["Red."], ["Blue."], size=WIDE) as chat:
         await chat.say("Which colour?")
         chat.app.run_action_id("fan_out", "temperature=0,1")
         await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and chat.app.screen.differences is not None)
-        tiles = list(chat.app.screen.query(AnswerTile))
-        await chat.pilot.click(tiles[1], offset=(0, 0))
-        await chat.until(lambda: tiles[1].has_focus)
-        await chat.pilot.click(tiles[0], offset=(3, 3))
-        await chat.until(lambda: tiles[0].has_focus)
+        screen = chat.app.screen
+        assert isinstance(screen, FanOutScreen)
+        for row in (1, 0):
+            await chat.pilot.click(KindList, offset=(3, row))
+            await chat.until(lambda row=row: screen.current == row)  # type: ignore[misc]
 
 
 async def test_a_click_highlights_a_box_on_the_image(tmp_path: Path) -> None:

@@ -86,7 +86,6 @@ SLICES = {
     "ui.chat.frame": "the bars around the chat",
     "ui.chat.inspections": "a part of the chat: what is shown of an answer on other screens",
     "ui.chat.prompt_cost": "a part of the chat: the tokens that the draft would take",
-    "ui.chat.suggestions": "the menus of the composer",
     "ui.chat.turn_sender": "a part of the chat: sending, and the queue",
     "ui.conversations": "a screen, which the app opens",
     "ui.departure": "a part of the app: stopping and quitting",

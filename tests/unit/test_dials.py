@@ -150,7 +150,7 @@ def test_a_schema_is_read_from_a_file(tmp_path: Path) -> None:
 def test_every_dial_can_be_fanned_out() -> None:
     turns = [user_turn("What?")]
     plan = parse_plan("max_pixels=12544,100352 temperature=0.5")
-    assert plan.title == "2 processor.max_pixels values · temperature 0.5"
+    assert plan.title == "2 max_pixels values · temperature 0.5"
     made = variants(plan, turns, Sampling())
     assert [one.label for one in made] == ["max pixels 12544", "max pixels 100352"]
     assert [one.sampling.extra for one in made] == [

@@ -53,7 +53,7 @@ class Garage:
 
 
 def lanes_of() -> Lanes:
-    specs = planned_specs(plan_of("engine", NAMES), SHAPES.family, TURNS, Sampling())
+    specs = planned_specs(plan_of({"engine": NAMES}), SHAPES.family, TURNS, Sampling())
     return Lanes([Lane(spec, None) for spec in specs])
 
 

@@ -43,7 +43,7 @@ from vlmtui.session.fan_out import (
 from vlmtui.session.lanes import LaneScore, TokenDrop, times
 
 SHAPES = Registry.bundled()["shapes"]
-LOOK = plan_of("picture", ["sent", "none"])
+LOOK = plan_of({"picture": ["sent", "none"]})
 
 
 @pytest.fixture
@@ -69,7 +69,9 @@ def test_every_change_is_made_to_all_images_only(staged: list[Attachment], tmp_p
     changes = possible_changes(turns)
     assert changes == list(PictureChange)
     made = changed_pictures(changes, turns, tmp_path / "media")
-    found = {variant.label: variant.turns for variant in variants(plan_of("picture", changes), turns, Sampling(), made)}
+    found = {
+        variant.label: variant.turns for variant in variants(plan_of({"picture": changes}), turns, Sampling(), made)
+    }
     assert found["as sent"] == tuple(turns)
     assert [turn.text for turn in found["no picture"]] == ["A", "B", "C"]
     assert all_attachments(found["no picture"]) == ()
@@ -114,7 +116,7 @@ def test_a_system_prompt_replaces_or_removes_the_previous_one() -> None:
     turns = (system_turn("Old."), user_turn("A"))
     assert with_system(turns, "New.") == (system_turn("New."), user_turn("A"))
     assert with_system(turns, "") == (user_turn("A"),)
-    found = variants(plan_of("system", ["New.", ""]), turns, Sampling(temperature=1))
+    found = variants(plan_of({"system": ["New.", ""]}), turns, Sampling(temperature=1))
     assert [variant.turns[0].text for variant in found] == ["New.", "A"]
     assert found[0].sampling.seed is not None and found[0].sampling.seed == found[1].sampling.seed
 
@@ -124,7 +126,7 @@ async def asked(
 ) -> tuple[FanOut, list[LaneScore | None]]:
     async for _ in engine.load():
         pass
-    plan = plan_of("picture", changes)
+    plan = plan_of({"picture": changes})
     made = changed_pictures(changes, turns, tmp_path / "media")
     fan_out = FanOut(plan, SHAPES, turns, Sampling(), engine, pictures=made)
     await fan_out.lanes.run()
@@ -190,9 +192,9 @@ def test_the_verdict_agrees_with_the_numbers(ratio: float, said: str) -> None:
 
 def test_without_scores_there_is_no_verdict() -> None:
     assert verdict(LOOK, [None, None]) == ""
-    assert verdict(plan_of("seed", [1, 2]), [None, LaneScore(0, 1)]) == ""
-    assert verdict(plan_of("picture", ["none", "grey"]), [None, LaneScore(0, 1)]) == ""
-    told = verdict(plan_of("picture", ["blur", "sent"]), [LaneScore(-5, 1), None])
+    assert verdict(plan_of({"seed": [1, 2]}), [None, LaneScore(0, 1)]) == ""
+    assert verdict(plan_of({"picture": ["none", "grey"]}), [None, LaneScore(0, 1)]) == ""
+    told = verdict(plan_of({"picture": ["blur", "sent"]}), [LaneScore(-5, 1), None])
     assert told == "The answer is 0.0067× as likely with the picture blurred."
 
 

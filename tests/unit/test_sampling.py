@@ -27,7 +27,9 @@ def test_a_parameter_can_be_set_everywhere(name: str) -> None:
     assert getattr(with_setting(Sampling(), f"{name} {low}"), name) == parameter.kind(low)
     assert getattr(with_setting(Sampling(), f"{name} default"), name) is None
     plan = parse_plan(f"{name}={low},{high}")
-    assert [getattr(one.sampling, name) for one in variants(plan, [user_turn("Hi")], Sampling())] == list(plan.values)
+    assert [getattr(one.sampling, name) for one in variants(plan, [user_turn("Hi")], Sampling())] == list(
+        plan.axes[name]
+    )
     asked = make_parser().parse_args(["ask", parameter.option, high])
     assert getattr(asked, name) == parameter.kind(high)
     assert parameter.describe(None).endswith(parameter.unset)

@@ -163,7 +163,7 @@ def test_a_raw_prompt_follows_the_switch() -> None:
 
 def test_a_fan_out_over_thinking_has_a_lane_each() -> None:
     plan = parse_plan("thinking=on,off")
-    found = variants(plan, [user_turn("Hi")], Sampling(temperature=1), family=family("shapes"))
+    found = variants(plan, [user_turn("Hi")], Sampling(temperature=1), families=[family("shapes")] * 2)
     assert plan.changes_prompt
     assert [one.label for one in found] == ["thinking on", "thinking off"]
     assert [variables_of(one.sampling) for one in found] == [{"thinking": True}, {"thinking": False}]
@@ -225,7 +225,8 @@ def test_a_variable_of_somebody_elses_document_is_kept_only_as_a_plain_value() -
         ("/set effort", []),
         ("/set template.thinking=t", ["/set template.thinking=true"]),
         ("/fan thinking=on,", ["/fan thinking=on,off"]),
-        ("/fan thinking=on,off", []),
+        ("/fan thinking=on,off", ["/fan thinking=on,off"]),
+        ("/compare seed=", ["/compare seed=1..4", "/compare seed=1..8"]),
         ("/fan temperature=1 thinking=o", ["/fan temperature=1 thinking=on", "/fan temperature=1 thinking=off"]),
         ("/set temperature=0.5", []),
         ("/settings", []),
@@ -235,3 +236,11 @@ def test_a_variable_of_somebody_elses_document_is_kept_only_as_a_plain_value() -
 def test_parameters_and_values_complete_a_command(typed: str, offered: list[str]) -> None:
     found = matching_parameters(typed, lambda: parameter_help(family("shapes"), {"thinking": (True, False)}))
     assert [one.text for one in found] == offered
+
+
+def test_a_complete_fan_out_is_counted() -> None:
+    found = matching_parameters("/fan seed=1..8 temperature=0.7,1.2", dict)
+    assert [(one.shown, one.help) for one in found] == [("16 requests", "Enter sends them at once.")]
+    first, *others = matching_parameters("/fan seed=1..8 ", dict)
+    assert first.shown == "8 requests" and "temperature" in [one.shown for one in others]
+    assert "seed" not in [one.shown for one in others]

@@ -47,11 +47,10 @@ from vlmtui.session.answer_json import answer_json, labels_of, tokens_json
 from vlmtui.session.answer_places import AnswerPlaces, draw_places, range_line, read_places, resized_by_rule
 from vlmtui.session.fan_out import (
     ENGINE,
-    PICTURE,
-    PIXELS,
     Plan,
     changed_pictures,
     parse_plan,
+    picture_changes,
     plan_of,
     planned_specs,
     verdict,
@@ -133,8 +132,8 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--fan-out",
         metavar="NAME=V,V,…",
-        help="ask with each of two to eight values of a sampling parameter, all at the same time; others with one "
-        "value each may follow: 'seed=1,2,3 temperature=0.7'. Also picture=sent,none,grey,blur,swap, "
+        help="ask with each combination of some parameters' values, all at the same time: "
+        "'seed=1..8 temperature=0.7,1.2'. Also picture=sent,none,grey,blur,swap, "
         "pixels=1000000,250000, engine=here,transformers, adapter=none,FOLDER, and texts in quotes: "
         "'system=\"Be brief.\",\"Explain.\"', 'prompt=…'",
     )
@@ -212,10 +211,11 @@ class _Ask:
     def plan_lanes(self) -> None:
         """Set `specs`, the requests of the lanes, and `models`. Raises VlmtuiError for an invalid question, file, raw
         prompt or `--boxes`."""
-        if self.plan is not None and self.plan.parameter == ENGINE:
-            self.models = models_on(
-                [str(one) for one in self.plan.values], self.setup.application, self.setup.model, self.arguments
-            )
+        if self.plan is not None and self.plan.engines:
+            names = [str(one) for one in self.plan.axes[ENGINE]]
+            found = models_on(names, self.setup.application, self.setup.model, self.arguments)
+            by_name = dict(zip(names, found, strict=True))
+            self.models = [by_name[name] for name in self.plan.engines.values()]
         self.specs = self._lane_specs()
         self._check_raw(None)
         self._box_reader()
@@ -299,10 +299,10 @@ class _Ask:
         if plan is not None:
             for shown, score in zip(found, scores, strict=bool(scores)):
                 shown["likelihood_of_first"] = None if score is None else _likelihood_json(score)
-            for lane, shown in zip(lanes, found, strict=True) if plan.parameter == ENGINE else ():
+            for lane, shown in zip(lanes, found, strict=True) if plan.engines else ():
                 shown["fingerprint"] = msgspec.to_builtins(fingerprint_of(lane.info)) if lane.info is not None else None
-            each = [{plan.parameter: value, **shown} for value, shown in zip(plan.values, found, strict=True)]
-            return {"model": name, "parameter": plan.parameter, "answers": each}
+            each = [{**values, **shown} for values, shown in zip(plan.combinations, found, strict=True)]
+            return {"model": name, "parameters": list(plan.axes), "answers": each}
         if len(lanes) > 1:
             return {"chat": found[0], "raw": found[1], "diff": _difference_json(comparison)}
         return found[0]
@@ -344,7 +344,7 @@ class _Ask:
             ]
         if problem := why_identical(plan, sampling):
             note(f"warning: {problem}")
-        changes_pictures = plan.parameter in (PICTURE, PIXELS)
+        changes = picture_changes(plan)
         return planned_specs(
             plan,
             family,
@@ -354,8 +354,8 @@ class _Ask:
             raw=raw,
             logprobs=arguments.logprobs,
             adapter=adapter,
-            pictures=changed_pictures(plan.values, turns, application.paths.media) if changes_pictures else None,
-            families={str(value): model.family for value, model in zip(plan.values, self.models, strict=False)},
+            pictures=changed_pictures(changes, turns, application.paths.media) if changes else None,
+            families={label: model.family for label, model in zip(plan.engines, self.models, strict=True)},
         )
 
     def _check_raw(self, info: EngineInfo | None) -> None:
@@ -432,7 +432,7 @@ def _fan_out_plan(arguments: argparse.Namespace) -> Plan | None:
     if arguments.on is not None and arguments.fan_out is not None:
         raise _bad_usage("--on is a fan-out over engines: it does not go with --fan-out.")
     if arguments.on is not None:
-        return plan_of(ENGINE, arguments.on)
+        return plan_of({ENGINE: arguments.on})
     return parse_plan(arguments.fan_out) if arguments.fan_out is not None else None
 
 
@@ -452,10 +452,11 @@ def _check_usage(arguments: argparse.Namespace, plan: Plan | None) -> None:
         raise _bad_usage("--boxes draws one answer: it goes with one mode, and without --fan-out.")
     if arguments.boxes is None and arguments.boxes_like is not None:
         raise _bad_usage("--boxes-like goes with --boxes.")
-    if arguments.one_by_one and (plan is None or plan.parameter != ENGINE):
+    if arguments.one_by_one and (plan is None or not plan.engines):
         raise _bad_usage("--one-by-one goes with --on.")
-    if plan is not None and arguments.raw_prompt is not None and plan.parameter not in (*PARAMETERS, ENGINE):
-        raise _bad_usage(f"--raw-prompt is sent as it is: it cannot be fanned out over {plan.parameter}.")
+    for name in plan.axes if plan is not None and arguments.raw_prompt is not None else ():
+        if name not in (*PARAMETERS, ENGINE):
+            raise _bad_usage(f"--raw-prompt is sent as it is: it cannot be fanned out over {name}.")
     if arguments.export is not None:
         _export_suffix(arguments.export)
 

@@ -147,8 +147,8 @@ def allow_adapters(arguments: argparse.Namespace) -> None:
     missing."""
     folders = [arguments.adapter] if arguments.adapter else []
     plan = parse_plan(arguments.fan_out) if arguments.fan_out is not None else None
-    if plan is not None and plan.parameter == ADAPTER:
-        folders += [str(value) for value in plan.values if value != NONE]
+    if plan is not None:
+        folders += [str(value) for value in plan.axes.get(ADAPTER, ()) if value != NONE]
     if folders:
         rank = rank_for([find_adapter(folder) for folder in folders])
         own = ["enable_lora=true", f"max_lora_rank={rank}", f"max_loras={len(folders)}"]

@@ -57,7 +57,7 @@ ELSEWHERE: Mapping[str, str] = {
     "conversations": "`vlmtui conversations` and `vlmtui --plain --resume ID`",
     "copy_answer": "/save FILE",
     "engine": "`vlmtui --plain --engine NAME --continue`",
-    "fan_out": "`vlmtui ask --fan-out seed=1,2,3 …`",
+    "fan_out": "`vlmtui ask --fan-out seed=1..3 …`",
     "inspect": "`vlmtui prompt FAMILY …` and `vlmtui ask --json …`",
     "look": "`vlmtui ask --fan-out picture=sent,none …`",
     "page": "/attach FILE#page=2",

@@ -1,17 +1,19 @@
-"""A fan-out: one message sent with several values of a parameter, and a verdict on the answers."""
+"""A fan-out: one message sent once for each combination of some parameters' values, and its answers in kinds."""
 
 from __future__ import annotations
 
 import asyncio
 import enum
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.capabilities import require_capability
+from vlmtui.domain.capabilities import lack, require_capability
 from vlmtui.domain.conversation import (
     Attachment,
     Media,
@@ -34,7 +36,7 @@ from vlmtui.registry.match import Model
 from vlmtui.registry.schema import Family
 from vlmtui.session.adapters import NONE, find_adapter
 from vlmtui.session.comparison import ComparedMessage
-from vlmtui.session.dials import with_parameter
+from vlmtui.session.dials import ParameterHelp, with_parameter
 from vlmtui.session.engines import AppEngines
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import PromptMode
@@ -49,8 +51,12 @@ PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE = "prompt", "system", "picture", "pixels
 ADAPTER = "adapter"
 """Parameters of a plan that are not those of the sampling. PROMPT: the message's text."""
 MOST = 8
-"""Most values of a plan."""
+"""Most requests that score an answer at once."""
+REQUESTS_MAX = 64
+"""Most requests of a plan."""
 PIXELS_LEAST = 28 * 28
+_OWN_PROMPT = (PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE, ADAPTER)
+"""Parameters whose values give each request another prompt or model: their answers are never grouped together."""
 _NOUNS = {
     PROMPT: "prompts",
     SYSTEM: "system prompts",
@@ -59,13 +65,14 @@ _NOUNS = {
     ENGINE: "engines",
     ADAPTER: "adapters",
 }
+_RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")
 _VALUE = r'(?:"[^"]*"|[^\s,="])+'
 _PART = re.compile(rf"([A-Za-z_][\w.-]*)\s*=\s*({_VALUE}(?:\s*,\s*{_VALUE})*)(?=\s|$)")
 _TEXTS = (PROMPT, SYSTEM)
 _CHANGE_MAX = 60
 """Characters shown of a text that another rendering leaves out or adds."""
 _CHANGES_MAX = 3
-_EXAMPLE = "For instance seed=1,2,3 or picture=sent,none,grey; further parameters take one value each."
+_EXAMPLE = "For instance seed=1..8 temperature=0.7,1.2, or picture=sent,none,grey."
 
 
 class PictureChange(enum.StrEnum):
@@ -79,6 +86,17 @@ class PictureChange(enum.StrEnum):
     """Each is replaced by the next."""
 
 
+FAN_PARAMETERS = {
+    "seed": ParameterHelp("numbers: 1,5 or a range 1..8", ("1..4", "1..8")),
+    "temperature": ParameterHelp(PARAMETERS["temperature"].help, ("0", "0.7", "1.2")),
+    PROMPT: ParameterHelp('wordings of the message: "What is it?","Describe it."'),
+    SYSTEM: ParameterHelp('system prompts: "Be brief.",""'),
+    PICTURE: ParameterHelp("changes of the images", tuple(PictureChange)),
+    PIXELS: ParameterHelp("most pixels of an image: 1000000,250000"),
+    ENGINE: ParameterHelp("engines, models or servers", ("here", "transformers")),
+    ADAPTER: ParameterHelp("LoRA adapters: none,FOLDER", (NONE,)),
+}
+"""The parameters to which a fan-out gives several values, beside those of `/set`."""
 PictureMap = Mapping[tuple[str, str | int], Attachment]
 """The image to send instead, by an image's SHA-256 and the change (an int: most pixels)."""
 _LABELS = {
@@ -152,39 +170,107 @@ def with_pictures(turns: Sequence[Turn], change: PictureChange | int, made: Pict
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A parameter with several values, and fixed values of other parameters."""
+    """Parameters (axes) with their values. There is a request for each combination of values, the first axis
+    outermost."""
 
-    parameter: str
-    """A sampling parameter, a dial (`vlmtui.domain.dials`), `PROMPT`, `SYSTEM`, `PICTURE` …"""
-    values: tuple[Number | str, ...]
-    """Numbers, texts, names of image changes or engines, or adapters' folders; 2 to `MOST`, all different."""
-    fixed: Mapping[str, Number] = msgspec.field(default_factory=dict)
-    """Sampling parameters with the same value in all requests, overriding the conversation's."""
+    axes: Mapping[str, tuple[Number | str, ...]]
+    """By parameter: a sampling parameter, a dial (`vlmtui.domain.dials`), `PROMPT`, `SYSTEM`, `PICTURE` … The values
+    are numbers, texts, names of image changes or engines, or adapters' folders; all values of an axis differ."""
+
+    @property
+    def varied(self) -> list[str]:
+        """The axes with several values."""
+        return [name for name, values in self.axes.items() if len(values) > 1]
+
+    @property
+    def combinations(self) -> list[dict[str, Number | str]]:
+        """The values of each request, by parameter."""
+        return [dict(zip(self.axes, values, strict=True)) for values in product(*self.axes.values())]
+
+    @property
+    def labels(self) -> list[str]:
+        """For each request the values that the others do not share: `seed 2`, `temperature 1.2 · seed 2`."""
+        return [" · ".join(self._value(name, one[name]) for name in self.varied) for one in self.combinations]
 
     @property
     def title(self) -> str:
-        """The plan in short, for display: `3 seeds`, `2 prompts · temperature 0.8`."""
-        parameter = find_parameter(self.parameter)
-        noun = _NOUNS.get(self.parameter) or (parameter.plural if parameter else "") or f"{self.parameter} values"
-        fixed = (PARAMETERS[name].describe(value) for name, value in self.fixed.items())
-        return " · ".join([f"{len(self.values)} {noun}", *fixed])
+        """The plan in short, for display: `3 seeds`, `2 temperatures × 8 seeds · max tokens 20`."""
+        counts = " × ".join(f"{len(self.axes[name])} {_noun(name)}" for name in self.varied)
+        fixed = (self._value(name, values[0]) for name, values in self.axes.items() if len(values) == 1)
+        return " · ".join([counts, *fixed])
 
     @property
     def changes_prompt(self) -> bool:
         """True if the plan changes the prompt or the adapter: the same answer can then be scored in each lane."""
-        return self.parameter in (SYSTEM, PICTURE, PIXELS, ADAPTER) or self.changes_rendering
+        return any(name in (SYSTEM, PICTURE, PIXELS, ADAPTER) for name in self.varied) or self.changes_rendering
 
     @property
     def changes_rendering(self) -> bool:
         """True if the plan varies a variable of the chat template."""
-        return self.parameter in PROMPT_DIALS or template_variable(self.parameter) is not None
+        return any(name in PROMPT_DIALS or template_variable(name) is not None for name in self.varied)
+
+    @property
+    def prompt_values(self) -> list[tuple[Number | str, ...]]:
+        """For each request the values that give it a prompt or a model of its own."""
+        names = [name for name in self.varied if name in _OWN_PROMPT or name in PROMPT_DIALS or "." in name]
+        return [tuple(one[name] for name in names) for one in self.combinations]
+
+    @property
+    def engines(self) -> dict[str, str]:
+        """The name of each request's engine, by the request's label; empty unless the plan names engines."""
+        named = zip(self.labels, self.combinations, strict=True) if ENGINE in self.axes else ()
+        return {label: str(one[ENGINE]) for label, one in named}
+
+    def where(self, requests: Sequence[int]) -> str:
+        """Return which of the requests these are: `seeds 1 4`, `T 0.7: all · T 1.2: seeds 1 4`."""
+        inner = "seed" if "seed" in self.varied else self.varied[-1]
+        found: dict[str, list[str]] = {}
+        combinations = self.combinations
+        for at in requests:
+            others = (self._value(name, combinations[at][name], short=True) for name in self.varied if name != inner)
+            found.setdefault(" · ".join(others), []).append(self._value(inner, combinations[at][inner]))
+        return " · ".join(
+            f"{outer}{': ' if outer else ''}{self._among(inner, values)}" for outer, values in found.items()
+        )
+
+    def _among(self, name: str, values: Sequence[str]) -> str:
+        if len(values) == len(self.axes[name]):
+            return f"all {_noun(name)}"
+        if len(values) == 1 or name not in PARAMETERS:
+            return ", ".join(values)
+        return f"{_noun(name)} {' '.join(value.rpartition(' ')[2] for value in values)}"
+
+    def _value(self, name: str, value: Number | str, *, short: bool = False) -> str:
+        """Return a value with the name of its parameter."""
+        match name:
+            case "prompt" | "system":
+                return f"{_NOUNS[name][:-1]} {self.axes[name].index(value) + 1}"
+            case "engine":
+                return str(value)
+            case "adapter":
+                return "no adapter" if value == NONE else f"adapter {one_line(Path(str(value)).name)}"
+            case "picture":
+                return _LABELS[PictureChange(str(value))]
+            case "pixels":
+                return f"≤ {value:,} pixels"
+            case "temperature" if short:
+                return f"T {value:g}"
+            case _ if not isinstance(value, str):
+                return PARAMETERS[name].describe(value)
+            case _:
+                return f"{name.rpartition('.')[2].replace('_', ' ')} {value}"
+
+
+def _noun(name: str) -> str:
+    parameter = find_parameter(name)
+    return _NOUNS.get(name) or (parameter.plural if parameter else "") or f"{name.rpartition('.')[2]} values"
 
 
 class LaneVariant(msgspec.Struct, frozen=True):
     """One request of a plan."""
 
     label: str
-    """`seed 1`, `prompt 2`."""
+    """`seed 1`, `prompt 2 · temperature 1`."""
     turns: tuple[Turn, ...]
     """The turns to send."""
     sampling: Sampling
@@ -192,20 +278,21 @@ class LaneVariant(msgspec.Struct, frozen=True):
     """The folder of a LoRA adapter; empty: none."""
 
 
-def plan_of(parameter: str, values: Sequence[Number | str], fixed: Mapping[str, Number] | None = None) -> Plan:
+def plan_of(axes: Mapping[str, Sequence[Number | str]]) -> Plan:
     """Return a validated plan. Raises VlmtuiError."""
-    what = _NOUNS.get(parameter) or f"values of {parameter}"
-    if not 2 <= len(values) <= MOST:
-        raise bad_input(f"A fan-out needs 2 to {MOST} {what}, not {len(values)}.")
-    if len(set(values)) != len(values):
-        raise bad_input(f"The {what} must all be different.")
-    others = dict(fixed or {})
-    for value in values if parameter in PARAMETERS else ():
-        if problem := msgspec.structs.replace(Sampling(), **others, **{parameter: value}).problem():
-            raise bad_input(f"{problem}.")
-    if problem := msgspec.structs.replace(Sampling(), **others).problem():
-        raise bad_input(f"{problem}.")
-    return Plan(parameter, tuple(values), others)
+    plan = Plan({name: tuple(values) for name, values in axes.items()})
+    for name, values in plan.axes.items():
+        if len(set(values)) != len(values):
+            raise bad_input(f"The {_noun(name)} must all be different.")
+        for value in values if name in PARAMETERS else ():
+            if problem := msgspec.structs.replace(Sampling(), **{name: value}).problem():
+                raise bad_input(f"{problem}.")
+    if PICTURE in plan.axes and PIXELS in plan.axes:
+        raise bad_input("picture and pixels can't be combined.")
+    count = math.prod(len(values) for values in plan.axes.values())
+    if not 2 <= count <= REQUESTS_MAX:
+        raise bad_input(f"A fan-out has 2 to {REQUESTS_MAX} requests, not {count:,}.", hint=_EXAMPLE)
+    return plan
 
 
 def variants(
@@ -213,41 +300,37 @@ def variants(
     turns: Sequence[Turn],
     sampling: Sampling,
     pictures: PictureMap | None = None,
-    family: Family | None = None,
+    families: Sequence[Family | None] = (),
 ) -> list[LaneVariant]:
-    """Return the plan's requests. `pictures`: the result of `changed_pictures`. `family`: names the template variables
-    that `thinking` and `effort` set. Raises VlmtuiError if the family has no such variable."""
-    base = msgspec.structs.replace(sampling, **plan.fixed)
-    if plan.changes_prompt:
-        base = with_seed(base)  # the same for all, so that only the prompt differs
-    made = pictures or {}
-    found = []
-    for number, value in enumerate(plan.values, 1):
-        match plan.parameter:
-            case "prompt":
-                asked = (*turns[:-1], with_text(turns[-1], str(value)))
-                found.append(LaneVariant(f"prompt {number}", asked, base))
-            case "system":
-                found.append(LaneVariant(f"system prompt {number}", with_system(turns, str(value)), base))
-            case "engine":
-                found.append(LaneVariant(str(value), tuple(turns), with_seed(base)))
-            case "adapter":
-                folder = "" if value == NONE else str(value)
-                label = f"adapter {one_line(Path(folder).name)}" if folder else "no adapter"
-                found.append(LaneVariant(label, tuple(turns), base, folder))
-            case "picture":
-                change = PictureChange(str(value))
-                found.append(LaneVariant(_LABELS[change], with_pictures(turns, change, made), base))
-            case "pixels":
-                found.append(LaneVariant(f"≤ {value:,} pixels", with_pictures(turns, int(value), made), base))
-            case name if name not in PARAMETERS:
-                own = with_parameter(base, family, name, str(value))
-                label = f"{name.rpartition('.')[2].replace('_', ' ')} {value}"
-                found.append(LaneVariant(label, tuple(turns), own))
-            case name:
-                own = msgspec.structs.replace(base, **{name: value})
-                label = PARAMETERS[name].describe(value) if not isinstance(value, str) else value
-                found.append(LaneVariant(label, tuple(turns), own))
+    """Return the plan's requests. Those that sample have the same seed, unless the plan gives them seeds, so that only
+    the plan's values differ. `pictures`: the result of `changed_pictures`. `families`: for each request, the family
+    that names the template variables which `thinking` and `effort` set. Raises VlmtuiError if a family has no such
+    variable."""
+    made, found = pictures or {}, []
+    shared = with_seed(msgspec.structs.replace(sampling, temperature=None)).seed
+    for at, (label, values) in enumerate(zip(plan.labels, plan.combinations, strict=True)):
+        asked, own, folder = tuple(turns), sampling, ""
+        for name, value in values.items():
+            match name:
+                case "prompt":
+                    asked = (*asked[:-1], with_text(asked[-1], str(value)))
+                case "system":
+                    asked = with_system(asked, str(value))
+                case "picture":
+                    asked = with_pictures(asked, PictureChange(str(value)), made)
+                case "pixels":
+                    asked = with_pictures(asked, int(value), made)
+                case "adapter":
+                    folder = "" if value == NONE else str(value)
+                case "engine":
+                    pass
+                case _ if name in PARAMETERS:
+                    own = msgspec.structs.replace(own, **{name: value})
+                case _:
+                    own = with_parameter(own, families[at] if families else None, name, str(value))
+        if own.seed is None and not own.is_greedy:
+            own = msgspec.structs.replace(own, seed=shared)
+        found.append(LaneVariant(label, asked, own, folder))
     return found
 
 
@@ -268,52 +351,43 @@ def with_system(turns: Sequence[Turn], text: str) -> tuple[Turn, ...]:
 
 def why_identical(plan: Plan, sampling: Sampling) -> str:
     """Return a sentence on why all answers will be the same; empty if they may differ."""
-    temperature = plan.fixed.get("temperature", sampling.temperature)
-    if plan.parameter in ("seed", "top_p") and temperature == 0:
+    temperatures = plan.axes.get("temperature", (sampling.temperature,))
+    if set(plan.varied) <= {"seed", "top_p", "top_k", "min_p"} and set(temperatures) == {0}:
         return "At temperature 0 all answers will be the same: set a temperature."
     return ""
 
 
 def parse_plan(text: str) -> Plan:
-    """Parse a plan such as `seed=1,2,3 temperature=0.8`. Raises VlmtuiError naming the problem."""
+    """Parse a plan such as `seed=1..8 temperature=0.7,1.2`. Raises VlmtuiError naming the problem."""
     if text.count('"') % 2:
         raise bad_input("A quotation mark is not closed.", hint=_EXAMPLE)
-    given: dict[str, list[str]] = {}
+    axes: dict[str, list[Number | str]] = {}
     for found, values in _PART.findall(text):
         parameter = find_parameter(found)
         dial = dial_name(found, ARGUMENTS)
         name = parameter.name if parameter else dial or found.lower()
-        if parameter is None and dial is None and name not in (*_TEXTS, PICTURE, PIXELS, ENGINE, ADAPTER):
-            names = (*PARAMETERS, PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE, ADAPTER, *DIALS, *sorted(ARGUMENTS))
-            known = ", ".join(names)
+        if parameter is None and dial is None and name not in _OWN_PROMPT:
+            known = ", ".join((*PARAMETERS, *_OWN_PROMPT, *DIALS, *sorted(ARGUMENTS)))
             raise bad_input(f"Can't fan out over {found}. Parameters: {known}.", hint=_EXAMPLE)
-        if name in given:
+        if name in axes:
             raise bad_input(f"{name} is given twice.", hint=_EXAMPLE)
-        given[name] = [value.replace('"', "") for value in re.findall(_VALUE, values)]
-    if not given or _PART.sub("", text).strip():
+        given = (value.replace('"', "") for value in re.findall(_VALUE, values))
+        axes[name] = [_read(name, one) for value in given for one in _spread(name, value)]
+    if not axes or _PART.sub("", text).strip():
         raise bad_input(f"{text!r} is not a list of values.", hint=_EXAMPLE)
-    read = {name: [_read(name, value) for value in values] for name, values in given.items()}
-    several = [name for name, values in read.items() if len(values) > 1]
-    if len(several) != 1:
-        raise bad_input("Exactly one parameter must have several values.", hint=_EXAMPLE)
-    fixed: dict[str, Number] = {}
-    for name, (value, *_) in read.items():
-        if name in several:
-            continue
-        if isinstance(value, str) or name == PIXELS:
-            raise bad_input(f"{name} takes several values, or none.", hint=_EXAMPLE)
-        fixed[name] = value
-    return plan_of(several[0], read[several[0]], fixed)
+    return plan_of(axes)
 
 
-def read_values(parameter: str, text: str) -> tuple[Number | str, ...]:
-    """Parse typed values: numbers separated by commas or spaces, engines by commas, texts by line breaks. Raises
-    VlmtuiError."""
-    if parameter in _TEXTS:
-        return tuple(line.strip() for line in text.splitlines() if line.strip())
-    if parameter == ENGINE:
-        return tuple(part.strip() for part in text.split(",") if part.strip())
-    return tuple(_read(parameter, part) for part in re.split(r"[,\s]+", text.strip()) if part)
+def _spread(name: str, text: str) -> Sequence[str]:
+    """Return the whole numbers of a range `1..8`; any other value alone."""
+    ends = _RANGE.fullmatch(text)
+    is_whole = name not in (*_TEXTS, ENGINE, ADAPTER) and (name not in PARAMETERS or PARAMETERS[name].kind is int)
+    if ends is None or not is_whole:
+        return (text,)
+    first, last = int(ends[1]), int(ends[2])
+    if not first < last < first + REQUESTS_MAX:
+        raise bad_input(f"{name}={text} is not a range of 2 to {REQUESTS_MAX} numbers.", hint=_EXAMPLE)
+    return [str(number) for number in range(first, last + 1)]
 
 
 def _read(name: str, text: str) -> Number | str:
@@ -342,6 +416,16 @@ def _change(text: str) -> PictureChange:
     return change
 
 
+class Kind(msgspec.Struct, frozen=True):
+    """Lanes with the same prompt and the same answer. A lane without a complete answer is a kind by itself."""
+
+    lanes: tuple[int, ...]
+    where: str
+    """The values of these lanes: `T 0.7: all seeds · T 1.2: seeds 1 4`."""
+    logprob: float | None
+    """The log-probability of the answer; None if unknown."""
+
+
 class FanOut:
     """A plan's requests (lanes), sent together. Raises VlmtuiError if the family does not accept a request."""
 
@@ -357,8 +441,8 @@ class FanOut:
         pictures: PictureMap | None = None,
         engines: LaneEngines | None = None,
     ) -> None:
-        """`adapter`: the LoRA adapter's folder unless the plan varies it. `engines`: the engines of a plan that varies
-        the engine."""
+        """`adapter`: the LoRA adapter's folder unless the plan names adapters. `engines`: the engines of a plan that
+        names engines."""
         self.plan = plan
         self.sampling = sampling
         self.base = 0
@@ -368,9 +452,19 @@ class FanOut:
         """The turns to send without a plan."""
         self._engines = engines
         self.models = dict(engines.models) if engines is not None else {}
-        """The models of a plan over engines, by lane label."""
+        """The models of a plan that names engines, by lane label."""
         families = {name: model.family for name, model in self.models.items()}
-        specs = planned_specs(plan, family, turns, sampling, adapter=adapter, pictures=pictures, families=families)
+        logprobs = 0 if engines is None and not lack(engine.info, "logprobs") else None
+        specs = planned_specs(
+            plan,
+            family,
+            turns,
+            sampling,
+            logprobs=logprobs,
+            adapter=adapter,
+            pictures=pictures,
+            families=families,
+        )
         used = [engines.loaded(spec.label) if engines is not None else engine for spec in specs]
         self.lanes = Lanes([Lane(spec, one) for spec, one in zip(specs, used, strict=True)])
 
@@ -384,6 +478,30 @@ class FanOut:
             await self.lanes.run()
         else:
             await self._engines.run(self.lanes)
+
+    def kinds(self) -> list[Kind]:
+        """Return the kinds of answers: for each prompt the most frequent first, then those that are not complete."""
+        found: dict[object, list[int]] = {}
+        prompts = self.plan.prompt_values
+        for at, lane in enumerate(self.lanes):
+            is_whole = not lane.is_running and not lane.has_failed
+            found.setdefault((prompts[at], lane.answer.text.strip()) if is_whole else at, []).append(at)
+        order = sorted(found.values(), key=lambda lanes: (prompts.index(prompts[lanes[0]]), -len(lanes), lanes[0]))
+        return [Kind(tuple(lanes), self.plan.where(lanes), self._logprob(lanes[0])) for lanes in order]
+
+    def title(self, number: int) -> str:
+        """Return a lane's values with the seed, which repeats its answer: `temperature 1.2 · seed 7`."""
+        lane = self.lanes[number]
+        seed = lane.request.sampling.seed
+        shown = "" if seed is None or "seed" in self.plan.varied else f"seed {seed}"
+        return " · ".join(filter(None, (lane.spec.label, shown)))
+
+    def _logprob(self, number: int) -> float | None:
+        """Return the log-probability of a lane's whole answer; None if it is not complete, or the engine tells none."""
+        lane = self.lanes[number]
+        known = lane.answer.logprobs
+        is_told = not lane.is_running and len(known) > 0 and len(known) == len(lane.answer.token_ids)
+        return math.fsum(one.logprob for one in known) if is_told else None
 
     def difference(self, number: int) -> AnswerDiff | None:
         """Compare the answer of lane `number` (right) with the answer of the lane `base` (left); None if there is
@@ -476,7 +594,7 @@ async def _first_answer(lane: Lane, message: ComparedMessage, made: Generation) 
 
 def look_plan(message: ComparedMessage) -> Plan:
     """Return the plan that shows whether an answer depends on its images. Raises VlmtuiError if there are none."""
-    return plan_of(PICTURE, possible_changes(message.turns))
+    return plan_of({PICTURE: possible_changes(message.turns)})
 
 
 async def planned_fan_out(
@@ -493,15 +611,19 @@ async def planned_fan_out(
     Raises VlmtuiError.
     """
     engine = controller.require_engine()
-    if plan.parameter == "seed":
+    if "seed" in plan.varied:
         require_capability(controller.info, "seed")
     family, settings, turns = controller.require_model().family, message.conversation.settings, message.turns
-    pictures = None
-    if plan.parameter in (PICTURE, PIXELS):
-        pictures = await asyncio.to_thread(changed_pictures, plan.values, turns, media)
+    changes = picture_changes(plan)
+    pictures = await asyncio.to_thread(changed_pictures, changes, turns, media) if changes else None
     return FanOut(
         plan, family, turns, settings.sampling, engine, adapter=settings.adapter, pictures=pictures, engines=engines
     )
+
+
+def picture_changes(plan: Plan) -> Sequence[Number | str]:
+    """Return the values of the plan that change images; empty: none."""
+    return (*plan.axes.get(PICTURE, ()), *plan.axes.get(PIXELS, ()))
 
 
 def planned_specs(
@@ -519,35 +641,38 @@ def planned_specs(
 ) -> list[LaneSpec]:
     """Return the specs of the plan's lanes. `families`: by lane label, the families of lanes that ask another model
     than the conversation's. Raises VlmtuiError if a family does not accept a request."""
+    asked = [(families or {}).get(label, family) for label in plan.labels]
     return [
         lane_spec(
-            (families or {}).get(variant.label, family),
+            own,
             variant.turns,
             variant.sampling,
             mode=mode,
             raw=raw,
             label=variant.label,
             logprobs=logprobs,
-            adapter=variant.adapter if plan.parameter == ADAPTER else adapter,
+            adapter=variant.adapter if ADAPTER in plan.axes else adapter,
         )
-        for variant in variants(plan, turns, sampling, pictures, family)
+        for own, variant in zip(asked, variants(plan, turns, sampling, pictures, asked), strict=True)
     ]
 
 
 def verdict(plan: Plan, scores: Sequence[LaneScore | None]) -> str:
     """Return a sentence on whether the answer depends on the image or the adapter; empty if unknown. `scores`: a score
     for each request; None for the request that gave the answer. That must be the request without any change."""
-    if plan.parameter not in _UNCHANGED or None not in scores:
+    if len(plan.varied) != 1 or plan.varied[0] not in _UNCHANGED or None not in scores:
         return ""
-    if plan.values[scores.index(None)] != _UNCHANGED[plan.parameter]:
+    parameter, *_ = plan.varied
+    values = plan.axes[parameter]
+    if values[scores.index(None)] != _UNCHANGED[parameter]:
         return ""
-    if plan.parameter == ADAPTER:
+    if parameter == ADAPTER:
         if (score := next((score for score in scores if score is not None), None)) is None:
             return ""
         if score.is_equal:
             return "The adapter changes nothing here: every token of the answer is as likely without it."
         return f"The adapter changes the model: the answer is {score.times} as likely with it.{_most(score)}"
-    by_change = {PictureChange(str(value)): score for value, score in zip(plan.values, scores, strict=True) if score}
+    by_change = {PictureChange(str(value)): score for value, score in zip(values, scores, strict=True) if score}
     for change, words in _WITHOUT.items():
         if (score := by_change.get(change)) is None:
             continue

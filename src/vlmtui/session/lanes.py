@@ -564,16 +564,16 @@ async def engines_of(
     controller.require_engine()
     home, checks = controller.require_model(), LoadChecks(trust)
     loaded = [(name, model) for model in controller.models for name in names_of(model)]
-    found: dict[str, Model] = {}
-    for label, name in names.items():
+    by_name: dict[str, Model] = {}
+    for name in dict.fromkeys(names.values()):
         own = next((model for called_so, model in loaded if called_so == name), None)
         if name == HERE or own is not None:
-            found[label] = own or home
+            by_name[name] = own or home
             continue
         model = await asyncio.to_thread(find_engine, name, home, registry, servers, loaded=loaded)
-        found[label] = model if is_remote(model) else _allowed(model, checks)
-    engines = LaneEngines(controller, found, names, on_unloaded)
-    for model in found.values():
+        by_name[name] = model if is_remote(model) else _allowed(model, checks)
+    engines = LaneEngines(controller, {label: by_name[name] for label, name in names.items()}, names, on_unloaded)
+    for model in by_name.values():
         if is_remote(model):
             await controller.open_beside(model)
     return engines

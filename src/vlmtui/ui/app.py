@@ -54,14 +54,13 @@ if TYPE_CHECKING:
 
     from vlmtui.domain.conversation import Attachment
     from vlmtui.domain.generation import GenerateRequest
-    from vlmtui.domain.sampling import Sampling
     from vlmtui.domain.template import TemplateVariables
     from vlmtui.engine.interface import Engine
     from vlmtui.media.folder import FolderView
     from vlmtui.session.answer_places import AnswerPlaces
     from vlmtui.session.comparison import ComparedMessage, PromptComparison
     from vlmtui.session.cost import EstimateTokens
-    from vlmtui.session.fan_out import FanOut, Plan
+    from vlmtui.session.fan_out import FanOut
     from vlmtui.session.lanes import InFlightRequest
     from vlmtui.session.prompt_report import PromptReport
     from vlmtui.session.recovery import InterruptedAnswers
@@ -343,19 +342,6 @@ class VlmtuiApp(App[ExitReport | None]):
         from vlmtui.ui.compare.sides import choose_stored_comparison
 
         return await choose_stored_comparison(self, message)
-
-    async def plan_fan_out(
-        self, question: str, sampling: Sampling, *, no_seeds: str, system: str, has_pictures: bool
-    ) -> Plan | None:
-        """Let the user plan a fan-out, which sends one message several ways; None if cancelled. `no_seeds`: why seeds
-        can't be varied; empty if they can. `system`: the system prompt. `has_pictures`: the message has images, which
-        can be varied."""
-        from vlmtui.ui.compare.fan_out import FanFormScreen
-
-        return await ask_user(
-            self,
-            FanFormScreen(question, sampling, no_seeds=no_seeds, system=system, has_pictures=has_pictures),
-        )
 
     async def open_fan_out(self, fan_out: FanOut) -> int | Literal["new_plan", "look"] | None:
         """Show the answers of a fan-out, which sends one message several ways. Return the index of the answer to

@@ -161,10 +161,10 @@ CHAT = Scope(
         Action(
             "fan_out",
             "Fan out",
-            "Send one message several ways at once: seeds, temperatures or wordings.",
+            "Send one message several ways at once: seed=1..8 temperature=0.7,1.2.",
             "alt+s",
             leader="f",
-            usage="/fan seed=1,2,3",
+            usage="/fan seed=1..8",
             priority=True,
         ),
         Action(
@@ -200,7 +200,7 @@ CHAT = Scope(
         Action(
             "compare",
             "Compare",
-            "Compare the chat template with a raw prompt, or engines: engine=here,NAME.",
+            "Compare the chat template with a raw prompt, or several requests: seed=1..3, engine=here,NAME.",
             "f10,alt+c",
             leader="c",
             usage="/compare PLAN",

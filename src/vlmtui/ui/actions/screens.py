@@ -70,18 +70,17 @@ STORED_COMPARISON = Scope(
     ),
 )
 
-FAN_FORM = Scope(
-    "fan_form",
+FAN_PLAN = Scope(
+    "fan_plan",
     "Planning a fan-out",
     types=True,
     actions=(
-        Action("ask", "Ask", "Send all requests at once.", "ctrl+r", leader="r", run="go", footer=True, priority=True),
+        Action("complete", "Complete", "Insert the highlighted parameter or value.", "tab", footer=True, priority=True),
+        Action("up", "Up", "The parameter above.", "up", run="move('cursor_up')", priority=True, moves=True),
+        Action("down", "Down", "The parameter below.", "down", run="move('cursor_down')", priority=True, moves=True),
         Action("cancel", "Cancel", "Send nothing.", "escape", footer=True, priority=True),
     ),
-    fixed=(
-        FixedKey("enter", "Send all requests at once."),
-        FixedKey("tab", "The next field."),
-    ),
+    fixed=(FixedKey("enter", "Send all requests at once."),),
 )
 
 ANSWERS = Scope(
@@ -104,20 +103,20 @@ ANSWERS = Scope(
             footer=True,
         ),
         Action("leave", "Stop, back", "Stop all answers; then go back to the chat.", "escape", footer=True),
-        Action("left", "Left", "The answer on the left.", "left,h", run="move(-1, 0)", moves=True),
-        Action("right", "Right", "The answer on the right.", "right,l", run="move(1, 0)", moves=True),
-        Action("up", "Above", "The answer above.", "up,k", run="move(0, -1)", moves=True),
-        Action("down", "Below", "The answer below.", "down,j", run="move(0, 1)", moves=True),
+        Action("previous", "Previous", "The previous answer of this kind.", "left,h", run="among(-1)", moves=True),
+        Action("next", "Next", "The next answer of this kind.", "right,l", run="among(1)", moves=True),
+        Action("page_up", "A page up", "Scroll the answer up.", "pageup", run="page(-1)", moves=True),
+        Action("page_down", "A page down", "Scroll the answer down.", "pagedown", run="page(1)", moves=True),
     ),
 )
 
-ANSWER_TILE = Scope(
-    "answer_tile",
-    "In one of the answers",
+ANSWER_ROWS = Scope(
+    "answer_rows",
+    "In the kinds of answers",
     within="answers",
     actions=(
-        Action("page_up", "A page up", "Scroll this answer up.", "pageup", run="page(-1)", moves=True),
-        Action("page_down", "A page down", "Scroll this answer down.", "pagedown", run="page(1)", moves=True),
+        Action("up", "Above", "The kind of answer above.", "up,k", run="move('up')", moves=True),
+        Action("down", "Below", "The kind of answer below.", "down,j", run="move('down')", moves=True),
     ),
 )
 

@@ -3,32 +3,137 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from textual import on
+from textual.app import ComposeResult
+from textual.screen import ModalScreen
 from textual.timer import Timer
+from textual.widgets import Input, OptionList, Static
 
 from vlmtui.config.trust import TrustStore
 from vlmtui.domain.capabilities import lack
-from vlmtui.domain.conversation import all_attachments
+from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.machine import Machine
+from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.registry.match import Model
 from vlmtui.session.comparison import (
     ComparedMessage,
     PromptComparison,
     RawDrafts,
 )
-from vlmtui.session.fan_out import ENGINE, PICTURE, FanOut, Plan, choose_lane, look_plan, parse_plan, planned_fan_out
+from vlmtui.session.dials import ParameterHelp
+from vlmtui.session.fan_out import (
+    PICTURE,
+    FanOut,
+    Plan,
+    choose_lane,
+    look_plan,
+    parse_plan,
+    planned_fan_out,
+    why_identical,
+)
 from vlmtui.session.lanes import InFlightRequest, LaneEngines, engines_of
 from vlmtui.session.models import memory_need
 from vlmtui.text import one_line
+from vlmtui.ui.actions import bindings
 from vlmtui.ui.chat.part import ChatPart, dialog
+from vlmtui.ui.chat.suggestions import ParameterCompletion, SuggestionMenu, matching_parameters
+from vlmtui.ui.terminal.key_queue import ask_user
+from vlmtui.ui.widgets.dialogs import DialogPanel
+from vlmtui.ui.widgets.line_editing import LineInput
 
 if TYPE_CHECKING:
     from vlmtui.ui.chat.screen import ChatScreen
 
 _WRITE_AFTER_S = 1.0
+_FAN = "/fan "
+_SEEDS = "seed=1..4 temperature=0.8"
+_TEMPERATURES = "temperature=0,0.7,1.2"
+
+
+class PlanScreen(ModalScreen[Plan | None]):
+    """Asks for a fan-out's plan in one line, completes it, and shows how many requests it sends. Returns None if the
+    user cancels."""
+
+    DEFAULT_CSS = """
+    PlanScreen {
+        align: center middle;
+        background: $background 60%;
+        & #title { text-style: bold; }
+        & Input, & Input:focus { height: 1; margin-top: 1; border: none; padding: 0 1; background: $panel; }
+        & #told { margin: 1 0; height: auto; max-height: 3; color: $muted; }
+        & #told.-problem { color: $text-error; }
+        & SuggestionMenu { height: 8; margin: 0; }
+    }
+    """
+    SCOPE = "fan_plan"
+    BINDINGS = bindings(SCOPE)
+
+    def __init__(
+        self, known: Callable[[], Mapping[str, ParameterHelp]], sampling: Sampling, *, no_seeds: str = ""
+    ) -> None:
+        """`known`: returns the parameters that can be set. `sampling`: the conversation's. `no_seeds`: why seeds can't
+        be varied; empty if they can."""
+        super().__init__()
+        self._no_seeds = no_seeds
+        self._known = known
+        self._sampling = sampling
+
+    def compose(self) -> ComposeResult:
+        with DialogPanel():
+            yield Static("Fan out: parameters with their values", id="title", markup=False)
+            yield LineInput(_SEEDS if not self._no_seeds else _TEMPERATURES, compact=True)
+            yield Static(id="told", markup=False)
+            yield SuggestionMenu()
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+        self._read()
+
+    @on(Input.Changed)
+    def _changed(self) -> None:
+        self._read()
+
+    @on(Input.Submitted)
+    def _given(self) -> None:
+        plan = self._read()
+        if plan is not None:
+            self.dismiss(plan)
+
+    @on(OptionList.OptionSelected)
+    def action_complete(self) -> None:
+        chosen, line = self.query_one(SuggestionMenu).chosen, self.query_one(Input)
+        if isinstance(chosen, ParameterCompletion):
+            line.value = chosen.text.removeprefix(_FAN)
+            line.cursor_position = len(line.value)
+
+    def action_move(self, way: str) -> None:
+        getattr(self.query_one(SuggestionMenu), f"action_{way}")()
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)
+
+    def _read(self) -> Plan | None:
+        """Show the number of requests, or the problem; offer what completes the line. Return the plan if it is
+        valid."""
+        text, told = self.query_one(Input).value, self.query_one("#told", Static)
+        offered = matching_parameters(_FAN + text, self._known)
+        self.query_one(SuggestionMenu).show_parameters([one for one in offered if one.text != _FAN + text])
+        try:
+            plan = parse_plan(text)
+            if self._no_seeds and "seed" in plan.varied:
+                raise bad_input(self._no_seeds)
+        except VlmtuiError as error:
+            told.update(one_line(error.message) if text.strip() else f"For instance {_SEEDS}")
+            told.set_class(bool(text.strip()), "-problem")
+            return None
+        doubt = why_identical(plan, self._sampling)
+        told.update(" · ".join(filter(None, (f"Enter sends {len(plan.combinations)} requests at once.", doubt))))
+        told.remove_class("-problem")
+        return plan
 
 
 class FanOuts(ChatPart):
@@ -42,7 +147,7 @@ class FanOuts(ChatPart):
 
     @dialog
     async def action_fan_out(self, text: str = "") -> None:
-        """Send the draft or the last message several ways at once. `text`: the plan, e.g. `seed=1,2`; empty: a form
+        """Send the draft or the last message several ways at once. `text`: the plan, e.g. `seed=1,2`; empty: a line
         asks."""
         self._screen.take_composer_text()
         message = self._screen.compared_message()
@@ -62,7 +167,7 @@ class FanOuts(ChatPart):
         """Send this message with its images, without them, and with changed images. Return True if the conversation
         continues with one of the answers. Raises VlmtuiError."""
         fan_out = self._earlier(message)
-        if fan_out is None or fan_out.plan.parameter != PICTURE:
+        if fan_out is None or fan_out.plan.varied != [PICTURE]:
             fan_out = await self._planned(look_plan(message), message)
         return fan_out is not None and await self._show(fan_out, message)
 
@@ -101,14 +206,8 @@ class FanOuts(ChatPart):
         if text:
             return parse_plan(text)
         no_seeds = lack(self._engines.info, "seed")
-        settings = self._chat.settings
-        return await self._app.plan_fan_out(
-            message.turns[-1].text,
-            settings.sampling,
-            no_seeds=no_seeds,
-            system=settings.system_prompt,
-            has_pictures=bool(all_attachments(message.turns)),
-        )
+        screen = PlanScreen(self._screen.known_parameters, self._chat.settings.sampling, no_seeds=no_seeds)
+        return await ask_user(self._app, screen)
 
     async def _engines_of(self, names: Mapping[str, str]) -> LaneEngines | None:
         """Return the engines of a fan-out that asks several models. `names`: the model or server behind each label of
@@ -142,8 +241,8 @@ class FanOuts(ChatPart):
         if message.exchange is None:
             self._screen.prompt_cost.check_room()
         engines = None
-        if plan.parameter == ENGINE:
-            engines = await self._engines_of({str(one): str(one) for one in plan.values})
+        if plan.engines:
+            engines = await self._engines_of(plan.engines)
             if engines is None:
                 return None
         media = self._screen.services.paths.media
@@ -159,8 +258,8 @@ class Comparisons(ChatPart):
         self._raw_timer: Timer | None = None
 
     def action_compare(self, text: str = "") -> None:
-        """Compare the chat template with a raw prompt, for the draft or the last message; with `engine=A,B`, the
-        answers of two engines."""
+        """Compare the chat template with a raw prompt, for the draft or the last message; with a plan, such as
+        `engine=A,B` or `seed=1..3`, the answers of a fan-out."""
         if text:
             self._screen.fan_outs.action_fan_out(text)
             return

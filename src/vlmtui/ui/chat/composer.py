@@ -331,7 +331,8 @@ class ComposerPanel(Vertical):
     def _submitted(self, event: Composer.Submitted) -> None:
         event.stop()
         chosen, typed = self._menu.chosen, self._draft.without_tokens(event.text).strip()
-        if chosen is not None and not (isinstance(chosen, Action) and chosen.slash == typed):
+        complete = chosen.slash if isinstance(chosen, Action) else getattr(chosen, "text", "").strip()
+        if chosen is not None and (isinstance(chosen, PathCompletion) or complete != typed):
             self._insert_choice(chosen)
             return
         command = parse_slash(self._draft.words)

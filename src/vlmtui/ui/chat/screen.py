@@ -107,7 +107,7 @@ class ChatScreen(Screen[None]):
         yield EditingBar(self.chat)
         yield QueueBar()
         prompts = PromptHistory(paths.state / "prompts.jsonl")
-        yield ComposerPanel(prompts, self.chat.draft, paths, self._known_parameters)
+        yield ComposerPanel(prompts, self.chat.draft, paths, self.known_parameters)
         yield StatusBar(self.engines, self.chat)
         yield FooterBar()
 
@@ -379,7 +379,7 @@ class ChatScreen(Screen[None]):
         composer.focus()
         self.show_editing()
 
-    def _known_parameters(self) -> Mapping[str, ParameterHelp]:
+    def known_parameters(self) -> Mapping[str, ParameterHelp]:
         """Return the parameters of the loaded model; empty without one."""
         model, info = self.engines.model, self.engines.info
         if model is None:

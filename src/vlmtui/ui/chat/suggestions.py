@@ -15,11 +15,13 @@ import msgspec
 from textual.content import Content
 from textual.widgets import OptionList, Static
 
+from vlmtui.errors import VlmtuiError
 from vlmtui.media.folder import natural
 from vlmtui.media.mentions import Mention, MentionKind, find_mentions, may_name_files
 from vlmtui.media.paths import looks_like_media
 from vlmtui.session.dials import ParameterHelp
 from vlmtui.session.draft import Draft
+from vlmtui.session.fan_out import FAN_PARAMETERS, parse_plan
 from vlmtui.text import human_bytes, one_line
 from vlmtui.ui.actions import ACTIONS, Action
 
@@ -28,9 +30,10 @@ FOLDER_MAX = 5000
 LOOK_S = 0.5
 """Maximum seconds for finding completions, since files without a media suffix are opened to detect their type."""
 _WORD = re.compile(r'(?<!\S)@(?:"([^"\n]*)|([^\s"]\S*)?)')
-_SETS = re.compile(r"(/set\s+|/fan\s+(?:\S+\s+)*)([\w.-]*)(?:(=)((?:[^\s,]+,)*)([^\s,]*))?")
-"""The text of `/set` or `/fan`, in groups: the text before a parameter, its name, `=`, complete values, and the value
-that is being typed."""
+_SETS = re.compile(r"(/set\s+|/(?:fan|compare)\s+(?:\S+\s+)*)([\w.-]*)(?:(=)((?:[^\s,]+,)*)([^\s,]*))?")
+"""The text of `/set`, `/fan` or `/compare`, in groups: the text before a parameter, its name, `=`, complete values, and
+the value that is being typed."""
+_PLAN = re.compile(r"/(?:fan|compare)\s+(.+)")
 _COMMAND = 19
 """Columns of a command."""
 _NAME = 25
@@ -80,7 +83,8 @@ class PathCompletion(msgspec.Struct, frozen=True):
 
 
 class ParameterCompletion(msgspec.Struct, frozen=True):
-    """A parameter of `/set` or `/fan`, or a value of it, that completes a typed command."""
+    """A parameter of a command, or a value of it, that completes the command; or the number of requests of a complete
+    fan-out."""
 
     shown: str
     help: str
@@ -89,22 +93,34 @@ class ParameterCompletion(msgspec.Struct, frozen=True):
 
 
 def matching_parameters(text: str, known: Callable[[], Mapping[str, ParameterHelp]]) -> list[ParameterCompletion]:
-    """Return the parameters that complete a command, and behind `=` the values of one. `known`: called only for such
-    commands."""
+    """Return the parameters that complete a command, and behind `=` the values of one; for a complete fan-out its
+    number of requests. `known`: called only for such commands."""
     found = _SETS.fullmatch(text)
     if found is None:
-        return []
+        return _requests(text)
     before, name, equals, values, value = found.groups(default="")
-    parameters = known()
+    parameters = known() if before.startswith("/set") else {**FAN_PARAMETERS, **known(), **FAN_PARAMETERS}
     if not equals:
+        given = re.findall(r"([\w.-]+)=", before)
         names = [one for one in parameters if one.startswith(name)]
         names += [one for one in parameters if one not in names and name in one]
-        return [ParameterCompletion(one, parameters[one].help, f"{before}{one}=") for one in names]
-    offered = parameters[name].values if name in parameters else ()
-    left = [one for one in offered if one.startswith(value) and one not in values.split(",")]
+        offered = [ParameterCompletion(one, parameters[one].help, f"{before}{one}=") for one in names]
+        return [*([] if name else _requests(text)), *(one for one in offered if one.shown not in given)]
+    choices = parameters[name].values if name in parameters else ()
+    left = [one for one in choices if one.startswith(value) and one not in values.split(",")]
     if left == [value]:
+        left = []
+    offered = [ParameterCompletion(one, parameters[name].help, f"{before}{name}={values}{one}") for one in left]
+    return [*(_requests(text) if value else []), *offered]
+
+
+def _requests(text: str) -> list[ParameterCompletion]:
+    plan = _PLAN.fullmatch(text)
+    try:
+        count = len(parse_plan(plan[1]).combinations) if plan is not None else 0
+    except VlmtuiError:
         return []
-    return [ParameterCompletion(one, parameters[name].help, f"{before}{name}={values}{one}") for one in left]
+    return [ParameterCompletion(f"{count} requests", "Enter sends them at once.", text)] if count else []
 
 
 def path_at(text: str, cursor: int) -> Span | None:

@@ -82,6 +82,12 @@ class PictureStrip(HorizontalScroll, can_focus=False):
             view.tell_tokens(self._tokens.get(item.sha256))
             yield view
 
+    async def show(self, attachments: Sequence[Attachment]) -> None:
+        """Show these attachments instead."""
+        if tuple(attachments) != self._attachments:
+            self._attachments = tuple(attachments)
+            await self.recompose()
+
     async def fit(self, height: int) -> None:
         """Choose how many rows the thumbnails take on a screen of `height` rows."""
         rows = next((rows for least, rows in _ROWS if height >= least), 0) if self._attachments else 0
@@ -246,6 +252,26 @@ def _marked(difference: AnswerDiff, side: int, style: str, gone: str) -> Iterato
             yield Content.styled(one_line(other.strip() or "·"), gone)
 
 
+def marked_words(difference: AnswerDiff, style: str, gone: str, *, skip: int, longest: int) -> Content:
+    """Return the right answer on one line, from its character `skip` on, with the marks of `AnswerPanel.mark`.
+    `longest`: the characters that are shown."""
+    parts: list[Content] = [Content.styled("…", "$muted")] if skip else []
+    length = 0
+    for span in difference.spans:
+        shown = span.right[skip:]
+        skip = max(0, skip - len(span.right))
+        if span.operation == "equal":
+            parts.append(Content(one_line(shown[:longest])))
+        elif shown:
+            parts.append(Content.styled(one_line(shown[:longest]), style))
+        elif not skip and span.left.strip():
+            parts.append(Content.styled(one_line(span.left[:longest].strip()), gone))
+        length += len(shown)
+        if length > longest:
+            break
+    return Content.assemble(*parts)
+
+
 def _shortened(text: str) -> str:
     if len(text) <= _WORDS:
         return text
@@ -348,6 +374,10 @@ class AnswerPanel(Vertical):
         self._told = ""
         self._told_s = 0.0
         """The time of the last update of the number of tokens, in seconds (`time.monotonic`)."""
+
+    def compose(self) -> ComposeResult:
+        yield self.view
+        yield self.facts
 
     def show_answer(self, answer: Answer) -> None:
         """Show another answer. Call `grow` again and again until `is_over` is True."""

@@ -1,326 +1,77 @@
-"""A fan-out, which sends one message several ways: the form that plans it, and its answers in a grid."""
+"""The answers of a fan-out: a row for each kind of answer, and the selected answer below."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
 from typing import TYPE_CHECKING, Literal, cast
 
-from textual import events, on, work
+from textual import on, work
 from textual.app import ComposeResult
-from textual.containers import Grid, Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal
 from textual.content import Content
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 from textual.timer import Timer
-from textual.widgets import Input, RadioButton, RadioSet, Static, TextArea
+from textual.widgets import Static
 
-from vlmtui.domain.conversation import Attachment, attachments_of
-from vlmtui.domain.sampling import PARAMETERS, Number, Sampling
+from vlmtui.domain.conversation import attachments_of
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
-from vlmtui.inspection.answer_diff import AnswerDiff, tally_text
+from vlmtui.inspection.answer_diff import AnswerDiff
 from vlmtui.inspection.build import fingerprint_of
-from vlmtui.session.fan_out import (
-    ENGINE,
-    MOST,
-    PICTURE,
-    PIXELS,
-    PROMPT,
-    SYSTEM,
-    FanOut,
-    PictureChange,
-    Plan,
-    plan_of,
-    read_values,
-    verdict,
-    why_identical,
-)
-from vlmtui.session.generation import Answer
-from vlmtui.session.lanes import LaneScore
-from vlmtui.text import one_line
+from vlmtui.session.fan_out import PROMPT, SYSTEM, FanOut, Kind, picture_changes, verdict, why_identical
+from vlmtui.session.lanes import LaneScore, times
+from vlmtui.text import counted, nats, one_line
 from vlmtui.ui.actions import bindings
-from vlmtui.ui.compare.answers import AnswerPanel, PictureStrip
+from vlmtui.ui.compare.answers import AnswerPanel, PictureStrip, marked_words
 from vlmtui.ui.compare.sides import ask_export
 from vlmtui.ui.document.view import INTERVAL_S
-from vlmtui.ui.keys import hint
 from vlmtui.ui.terminal.key_queue import before_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
-from vlmtui.ui.widgets.line_editing import LineInput
-from vlmtui.ui.widgets.long_lines import LongLineArea
+from vlmtui.ui.widgets.row_list import RowList
 
 if TYPE_CHECKING:
     from vlmtui.ui.app import VlmtuiApp
 
-_CHOICES: tuple[tuple[str, str, str], ...] = (
-    ("seed", "Seeds", "1, 2, 3, 4"),
-    ("temperature", "Temperatures", "0, 0.5, 1"),
-    (PROMPT, "Prompts", ""),
-    ("thinking", "Thinking", "on, off"),
-    (PICTURE, "Pictures", "sent, none, grey, blur"),
-    (PIXELS, "Picture sizes", "1000000, 250000, 62500"),
-    (SYSTEM, "System prompts", ""),
-    (ENGINE, "Engines", "here, transformers"),
-)
-_OF_PICTURES = (PICTURE, PIXELS)
-_LABELS = {
-    PICTURE: f"Change of the pictures: {', '.join(PictureChange)}",
-    PIXELS: "Maximum pixels of a picture, comma-separated",
-    PROMPT: "Prompts, one a line",
-    SYSTEM: "System prompts, one a line",
-    ENGINE: "Engines: here, transformers, here dtype=bfloat16, a model or server",
-}
-_COMMAS = "Values, comma-separated"
-_WARM = 0.8
-"""The temperature suggested for several seeds if the conversation sets none."""
-NARROWEST = 36
-"""Minimum width of a tile, in cells."""
-LOWEST = 8
-"""Minimum height of a tile, in cells."""
-COLUMNS_MAX = 4
-_ROWS_ABOVE = 16
-"""Added to a tile's rows for `PictureStrip.fit`, which expects the rows of a whole screen."""
 DIFFERS_STYLE = "bold underline $warning"
 GONE_STYLE = "strike $muted"
+_BAR = 10
+"""Columns of the bar of a kind that is all answers."""
+_CHANCE = 8
+"""Columns of an answer's probability."""
+_BEFORE = 12
+"""Characters shown before the first word that differs, if it would be beyond the row's end."""
 Leave = int | Literal["new_plan", "look"] | None
 
 
-class FanFormScreen(ModalScreen[Plan | None]):
-    """The form that plans a fan-out. Returns the plan, or None if cancelled. `question`: the message, filled in as the
-    first of several prompts. `system`: the system prompt, filled in as the first of several system prompts. `no_seeds`:
-    why seeds can't be varied; empty if they can."""
+class KindList(RowList[Kind]):
+    """A row for each kind: how many answers, the text, its probability, and which requests gave it."""
 
-    CSS_PATH = "fan_form.tcss"
-    SCOPE = "fan_form"
-    BINDINGS = bindings(SCOPE)
+    BINDINGS = bindings("answer_rows")
 
-    def __init__(
-        self, question: str, sampling: Sampling, *, no_seeds: str = "", system: str = "", has_pictures: bool = False
-    ) -> None:
-        super().__init__()
-        self._texts = {PROMPT: one_line(question), SYSTEM: one_line(system)}
-        self._has_pictures = has_pictures
-        self._no_seeds = no_seeds
-        self._sampling = sampling
+    def __init__(self, screen: FanOutScreen) -> None:
+        super().__init__(id="kinds")
+        self._screen = screen
 
-    def compose(self) -> ComposeResult:
-        own = self._sampling.temperature
-        with Vertical(id="panel"):
-            yield Static(f"Fan out: up to {MOST} answers at once", id="title")
-            with RadioSet(id="parameter", compact=True):
-                for number, (name, title, _) in enumerate(_CHOICES):
-                    is_off = bool(self._no_seeds) if name == "seed" else name in _OF_PICTURES and not self._has_pictures
-                    first = 1 if self._no_seeds else 0
-                    yield RadioButton(title, value=number == first, disabled=is_off, id=f"by-{name}")
-            yield Static(self._no_seeds, classes="label" if self._no_seeds else "-nothing", id="no-seeds", markup=False)
-            yield Static(_COMMAS, classes="label", id="values-label")
-            yield LineInput(_CHOICES[1 if self._no_seeds else 0][2], id="values", compact=True)
-            yield Static("Prompts, one a line", classes="label", id="prompts-label")
-            yield LongLineArea(self._texts[PROMPT], id="prompts", compact=True, tab_behavior="focus")
-            yield Static("Temperature of all answers", classes="label", id="temperature-label")
-            yield LineInput(f"{own or _WARM:g}", id="temperature", compact=True)
-            yield Static(id="problem", markup=False)
-            keys = hint(self.app, "fan_form.ask", "fan_form.cancel")
-            yield Static(f"Enter or {keys} · Tab Next field", id="keys", markup=False)
+    def columns(self, width: int) -> tuple[int, int, int]:
+        """Return the columns for bar and count, for the text, and for which requests gave it."""
+        count = _BAR + 4 if any(len(kind.lanes) > 1 for kind in self.rows) else 0
+        longest = max((len(self._screen.about(kind)) for kind in self.rows), default=0)
+        about = min(longest, max(24, width * 2 // 5))
+        return count, max(1, width - count - _CHANCE - about - 3), about
 
-    def on_mount(self) -> None:
-        self.query_one("#no-seeds").display = bool(self._no_seeds)
-        self._show()
-        self.query_one("#values").focus()
-
-    @on(RadioSet.Changed)
-    def _chosen(self) -> None:
-        by = self._parameter
-        self.query_one("#values", Input).value = next(example for name, _, example in _CHOICES if name == by)
-        if by in self._texts:
-            self.query_one("#prompts", TextArea).text = self._texts[by]
-        self._show()
-
-    @on(Input.Changed)
-    @on(TextArea.Changed)
-    def _changed(self) -> None:
-        self._read()
-
-    @on(Input.Submitted)
-    def _submitted(self) -> None:
-        self.action_go()
-
-    def action_go(self) -> None:
-        """Return the plan if it is valid."""
-        plan = self._read()
-        if plan is not None:
-            self.dismiss(plan)
-
-    def action_cancel(self) -> None:
-        self.dismiss(None)
-
-    @property
-    def _parameter(self) -> str:
-        return _CHOICES[max(self.query_one(RadioSet).pressed_index, 0)][0]
-
-    def _show(self) -> None:
-        by = self._parameter
-        for name in ("prompts", "prompts-label"):
-            self.query_one(f"#{name}").display = by in self._texts
-        for name in ("values", "values-label"):
-            self.query_one(f"#{name}").display = by not in self._texts
-        label = self.query_one("#prompts-label" if by in self._texts else "#values-label", Static)
-        label.update(_LABELS.get(by, _COMMAS))
-        for name in ("temperature", "temperature-label"):
-            self.query_one(f"#{name}").display = by == "seed"
-        self._read()
-
-    def _read(self) -> Plan | None:
-        """Return the fan-out plan that the fields describe. If it is invalid, show the problem and return None."""
-        by, told = self._parameter, self.query_one("#problem", Static)
-        try:
-            fixed: dict[str, Number] = {}
-            if by == "seed":
-                fixed["temperature"] = PARAMETERS["temperature"].read(self.query_one("#temperature", Input).value)
-            typed = self.query_one("#prompts", TextArea).text if by in self._texts else self._values
-            plan = plan_of(by, read_values(by, typed), fixed)
-        except VlmtuiError as error:
-            told.update(one_line(error.message))
-            told.remove_class("-doubt")
-            return None
-        told.update(why_identical(plan, self._sampling))
-        told.add_class("-doubt")
-        return plan
-
-    @property
-    def _values(self) -> str:
-        return self.query_one("#values", Input).value
-
-
-class AnswerTile(AnswerPanel, can_focus=True):
-    """An answer, with its label above and its facts below."""
-
-    DEFAULT_CSS = """
-    AnswerTile {
-        height: 100%;
-        border: round $border-blurred;
-        padding: 0 1;
-        &:focus { border: round $accent; }
-        .label { height: 1; width: 100%; text-wrap: nowrap; text-overflow: ellipsis; }
-        & > DocumentView { height: 1fr; }
-        .facts { height: auto; max-height: 3; color: $muted; }
-        .prompt { height: auto; max-height: 3; display: none; color: $warning; }
-    }
-    """
-    BINDINGS = bindings("answer_tile")
-
-    def __init__(self, label: str, answer: Answer, pictures: Sequence[Attachment] = ()) -> None:
-        """`pictures`: the attachments of this answer's prompt, if the answers have different ones; otherwise empty."""
-        super().__init__(has_edge=False)
-        self.show_answer(answer)
-        self._pictures = PictureStrip(pictures) if pictures else None
-        self._label = Static(classes="label", markup=False)
-        self._prompt = Static(classes="prompt", markup=False)
-        self._heading = label
-        self._said = ""
-        self._engine = ""
-        self._tell()
-
-    def compose(self) -> ComposeResult:
-        yield self._label
-        yield self._prompt
-        if self._pictures is not None:
-            yield self._pictures
-        yield self.view
-        yield self.facts
-
-    async def on_resize(self) -> None:
-        if self._pictures is not None:
-            await self._pictures.fit(self.size.height + _ROWS_ABOVE)
-
-    def name_engine(self, facts: str) -> None:
-        """Show which engine answers, beside the label."""
-        if facts != self._engine:
-            self._engine = facts
-            self._tell()
-
-    def tell_prompt(self, change: str) -> None:
-        """Show how this answer's prompt differs from the base answer's prompt; empty: show nothing."""
-        self._prompt.display = bool(change)
-        self._prompt.update(change)
-
-    def grow(self, waits_for: str = "") -> bool:
-        """Show new text; at the end, scroll to the beginning, unless the user has scrolled."""
-        has_grown = super().grow(waits_for)
-        if has_grown and self.is_over and self.view.is_following:
-            self.view.is_following = False
-            self.view.scroll_to(y=0, animate=False)
-        return has_grown
-
-    def tell(self, said: str, *, is_base: bool = False) -> None:
-        """Show `said`, how this answer differs from the base: the answer with which all others are compared."""
-        self._said = "the base" if is_base else said
-        self._tell()
-
-    def _tell(self) -> None:
-        about = " · ".join(filter(None, (self._said, self._engine)))
-        name = (one_line(self._heading), "bold $accent")
-        self._label.update(Content.assemble(name, (f"  {about}" if about else "", "$muted")))
-
-    def action_page(self, pages: int) -> None:
-        self.view.page(pages)
-
-
-class AnswerGrid(VerticalScroll, can_focus=False):
-    """The answers, in as many columns as fit."""
-
-    DEFAULT_CSS = """
-    AnswerGrid {
-        height: 1fr;
-        scrollbar-size-vertical: 1;
-        & > Grid { height: auto; width: 100%; grid-gutter: 0 1; }
-        &.-low .facts { max-height: 2; }
-    }
-    """
-
-    def __init__(self, panes: Sequence[AnswerTile], *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.panes = list(panes)
-        self.columns = 1
-
-    def compose(self) -> ComposeResult:
-        with Grid():
-            yield from self.panes
-
-    @property
-    def current(self) -> int:
-        """Index of the focused answer."""
-        return next((number for number, pane in enumerate(self.panes) if pane.has_focus), 0)
-
-    def move(self, across: int, down: int) -> None:
-        """Focus the answer beside, above or below, if there is one."""
-        at = self.current
-        row, column = divmod(at, self.columns)
-        target = (row + down) * self.columns + column + across
-        if 0 <= column + across < self.columns and 0 <= target < len(self.panes):
-            self.panes[target].focus()
-
-    @on(events.Resize)
-    def _resized(self) -> None:
-        width, height = self.content_size
-        if not width or not height:
-            return
-        count = len(self.panes)
-        most = max(1, min(COLUMNS_MAX, width // NARROWEST, count))
-        rows = -(-count // most)
-        self.columns = -(-count // rows)
-        grid = self.query_one(Grid)
-        grid.styles.grid_size_columns = self.columns
-        grid.styles.grid_rows = (max(LOWEST, height // rows),)
-        self.set_class(height // rows <= LOWEST, "-low")
-
-
-def difference_in_words(difference: AnswerDiff) -> str:
-    """Return in words how an answer differs from the base, the answer with which all others are compared."""
-    if difference.identical and difference.first_divergence is None:
-        return "same as the base"
-    if difference.identical:
-        return f"same text, different tokens from {difference.first_divergence:,} on"
-    at = difference.first_divergence
-    return "differs from the base" if at is None else f"differs at token {at:,}"
+    def draw(self, index: int, width: int) -> list[Content]:
+        kind, fan_out = self.rows[index], self._screen.fan_out
+        count, room, _ = self.columns(width)
+        bar = "█" * max(1, round(_BAR * len(kind.lanes) / len(fan_out.lanes)))
+        text = self._screen.row_text(kind, room).truncate(room, ellipsis=True)
+        return [
+            Content.assemble(
+                (f"{bar:{_BAR}} {len(kind.lanes):>2} " if count else "", "$accent"),
+                text.pad_right(room - text.cell_length),
+                f" {'' if kind.logprob is None else _probability(kind.logprob):>{_CHANCE}}  ",
+                (self._screen.about(kind), "$muted"),
+            )
+        ]
 
 
 class FanOutScreen(Screen[Leave]):
@@ -335,15 +86,20 @@ class FanOutScreen(Screen[Leave]):
     def __init__(self, fan_out: FanOut) -> None:
         super().__init__()
         self.fan_out = fan_out
+        self.current = 0
+        """The lane whose answer is shown below the rows."""
         self.differences: list[AnswerDiff | None] | None = None
         """None until computed."""
         self.scores: list[LaneScore | None] | None = None
         """For each answer, how likely the model is to give the base answer to its prompt; None for the base, or if
         unknown. None until computed."""
+        self._changes = [""] * len(fan_out.lanes)
+        """How each prompt differs from the base's, for a plan that varies the chat template."""
         self._timer: Timer | None = None
-        self._state = ""
+        self._drawn = ""
+        """What the rows were drawn for."""
         self._prompts = 0, 0
-        """The base and the number of known prompts for which the tiles show how the prompts differ."""
+        """The base and the number of known prompts that `_changes` was computed for."""
 
     @property
     def main_app(self) -> VlmtuiApp:
@@ -353,16 +109,20 @@ class FanOutScreen(Screen[Leave]):
         with Horizontal(id="top"):
             yield Static(f"Fan-out · {self.fan_out.plan.title}", id="title", markup=False)
             yield Static(one_line(self.fan_out.question), id="question", markup=False)
-            yield Static(id="state", markup=False)
         yield Static(id="doubt", markup=False)
         yield Static(id="verdict", markup=False)
-        yield Static(id="tally", markup=False)
-        yield AnswerGrid([self._tile(number) for number in range(len(self.fan_out.lanes))], id="answers")
+        yield Static(id="heading", markup=False)
+        yield KindList(self)
+        yield Static(id="label", markup=False)
+        yield Static(id="change", markup=False)
+        yield PictureStrip(())
+        yield AnswerPanel(has_edge=False, id="answer")
         yield FooterBar()
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         self._say("#doubt", why_identical(self.fan_out.plan, self.fan_out.sampling))
-        self._grid.panes[0].focus()
+        self._rows.focus()
+        await self._select(0)
         self._timer = self.set_interval(INTERVAL_S, self._grow)
         self._grow()
         if self.fan_out.is_running:
@@ -370,56 +130,201 @@ class FanOutScreen(Screen[Leave]):
         else:
             self._over()
 
+    def on_resize(self) -> None:
+        self._fit()
+
+    # -- what the rows say
+
+    def about(self, kind: Kind) -> str:
+        """Return which requests gave this kind of answer, and how it differs from the base."""
+        fan_out, number = self.fan_out, kind.lanes[0]
+        lane, score = fan_out.lanes[number], (self.scores or [None] * len(fan_out.lanes))[number]
+        difference = self.differences[number] if self.differences is not None else None
+        is_base = fan_out.base in kind.lanes
+        engine = fingerprint_of(lane.info).facts if fan_out.models and lane.info is not None else ""
+        said = (
+            kind.where,
+            "stopped" if lane.has_failed else "",
+            engine,
+            f"{nats(score.log_ratio)} nats" if score else "",
+            "the base" if is_base and not lane.is_running else "",
+            difference_in_words(difference) if difference and not is_base else "",
+        )
+        return " · ".join(filter(None, said))
+
+    def row_text(self, kind: Kind, room: int) -> Content:
+        """Return an answer on one line, with the words marked that differ from the base."""
+        number = kind.lanes[0]
+        lane, difference = self.fan_out.lanes[number], self.differences[number] if self.differences else None
+        if lane.is_running:
+            waits = f"waits for {lane.waits_for}" if lane.waits_for else counted(lane.answer.tokens, "token")
+            return Content.assemble((f"◐ {one_line(waits)} ", "$muted"), one_line(lane.answer.text[-room:]))
+        failure = lane.answer.failure
+        if failure is not None:
+            return Content.styled(one_line(failure.message), "$text-error")
+        if difference is None or self.fan_out.base in kind.lanes:
+            return Content(one_line(lane.answer.text[: 4 * room].strip()))
+        at = difference.first_difference or 0
+        skip = 0 if at < room - _BEFORE else at - _BEFORE
+        return marked_words(difference, DIFFERS_STYLE, GONE_STYLE, skip=skip, longest=room + 1)
+
+    def _show_rows(self) -> None:
+        fan_out, rows = self.fan_out, self._rows
+        kinds = fan_out.kinds()
+        rows.show(kinds, highlight=next(at for at, kind in enumerate(kinds) if self.current in kind.lanes))
+        done = [lane for lane in fan_out.lanes if not lane.is_running]
+        texts = {lane.answer.text.strip() for lane in done if not lane.has_failed}
+        told = f"{len(done)} of {len(fan_out.lanes)} answers" if fan_out.is_running else f"{len(done)} answers"
+        told = f"{told}, {counted(len(texts), 'kind')}"
+        count, room, _ = rows.columns(rows.content_size.width - 2)
+        chance = "p(answer)" if any(kind.logprob is not None for kind in kinds) else ""
+        self.query_one("#heading", Static).update(f"{told:{count + room + 1}}{chance:>{_CHANCE + 1}}")
+        self._fit()
+
+    def _fit(self) -> None:
+        """Give the rows what they need, at most two fifths of the screen."""
+        self._rows.styles.height = max(1, min(len(self._rows.rows), self.size.height * 2 // 5))
+
+    async def _select(self, number: int) -> None:
+        """Show the answer of this lane."""
+        lane = self.fan_out.lanes[number]
+        self.current = number
+        self._panel.show_answer(lane.answer)
+        if picture_changes(self.fan_out.plan):
+            strip = self.query_one(PictureStrip)
+            await strip.show(attachments_of(lane.request.prompt))
+            await strip.fit(self.size.height)
+        self._panel.grow(lane.waits_for)
+        self._tell_label()
+        self._mark()
+
+    def _tell_label(self) -> None:
+        kind = next((kind for kind in self.fan_out.kinds() if self.current in kind.lanes), None)
+        lanes = kind.lanes if kind is not None else (self.current,)
+        place = f" · ← → answer {lanes.index(self.current) + 1} of {len(lanes)}" if len(lanes) > 1 else ""
+        texts = [
+            f"“{one_line(str(value)) or 'none'}”"
+            for name, value in self.fan_out.plan.combinations[self.current].items()
+            if name in (PROMPT, SYSTEM)
+        ]
+        about = self.about(kind) if kind is not None and len(lanes) == 1 else ""
+        where = self.fan_out.plan.labels[self.current]
+        about = about.removeprefix(where).removeprefix(" · ")
+        label = Content.assemble(
+            (self.fan_out.title(self.current), "bold $accent"),
+            ("".join(f" · {one}" for one in (*texts, about) if one) + place, "$muted"),
+        )
+        self.query_one("#label", Static).update(label)
+        self._say("#change", self._changes[self.current])
+
+    def _mark(self) -> None:
+        if self.differences is not None:
+            self._panel.mark(self.differences[self.current], 1, DIFFERS_STYLE, GONE_STYLE)
+
+    # -- while the answers arrive
+
+    @work(group="run")
+    async def _run(self) -> None:
+        await self.fan_out.run()
+        self._over()
+
     def _over(self) -> None:
         if self._timer is not None:
             self._timer.stop()
         self._grow()
-        self._say("#tally", tally_text([lane.answer.text for lane in self.fan_out.lanes if not lane.has_failed]))
         self._compare_with_base()
 
-    async def _show_differences(self) -> None:
-        if self.differences is None:
+    def _grow(self) -> None:
+        if not self.is_attached:
             return
-        base = self.fan_out.base
-        scores = self.scores or [None] * len(self.fan_out.lanes)
-        for number, (pane, difference) in enumerate(zip(self._grid.panes, self.differences, strict=True)):
-            failed, score = self.fan_out.lanes[number].has_failed, scores[number]
-            said = [
-                "stopped" if failed else "",
-                f"base {score.times}" if score else "",
-                difference_in_words(difference) if difference else "",
-            ]
-            pane.tell(" · ".join(filter(None, said)), is_base=number == base and not failed)
-        for pane, difference in zip(self._grid.panes, self.differences, strict=True):
-            pane.mark(difference, 1, DIFFERS_STYLE, GONE_STYLE)
-            await asyncio.sleep(0)  # marking a long answer takes as long as a key may wait
+        lanes = self.fan_out.lanes
+        known = self.fan_out.base, sum(lane.answer.prompt is not None for lane in lanes)
+        if self.fan_out.plan.changes_rendering and known != self._prompts:
+            self._prompts = known
+            self._compare_prompts()
+        if self._panel.grow(lanes[self.current].waits_for) and self._panel.is_over:
+            self._panel.view.is_following = False
+            self._panel.view.scroll_to(y=0, animate=False)
+        drawn = " ".join(f"{lane.is_running}{lane.waits_for}{lane.answer.tokens}" for lane in lanes)
+        if drawn != self._drawn:
+            self._drawn = drawn
+            self._show_rows()
+            self._tell_label()
 
-    def action_move(self, across: int, down: int) -> None:
-        self._grid.move(across, down)
+    def _compare_with_base(self) -> None:
+        self._compare()
+        if self.fan_out.plan.changes_prompt:
+            self._score()
+
+    @work(group="score", exclusive=True)
+    async def _score(self) -> None:
+        problem = ""
+        try:
+            self.scores = await self.fan_out.scores()
+        except VlmtuiError as error:
+            self.scores, problem = [None] * len(self.fan_out.lanes), one_line(error.message)
+        self._say("#verdict", problem or verdict(self.fan_out.plan, self.scores))
+        self.query_one("#verdict").set_class(bool(problem), "-problem")
+        self._show_differences()
+
+    @work(group="prompts", exclusive=True)
+    async def _compare_prompts(self) -> None:
+        lanes = range(len(self.fan_out.lanes))
+        self._changes = await asyncio.to_thread(lambda: [self.fan_out.prompt_change(at) for at in lanes])
+        self._tell_label()
+
+    @work(group="compare", exclusive=True)
+    async def _compare(self) -> None:
+        lanes = range(len(self.fan_out.lanes))
+        self.differences = await asyncio.to_thread(lambda: [self.fan_out.difference(at) for at in lanes])
+        self._show_differences()
+
+    def _show_differences(self) -> None:
+        self._show_rows()
+        self._tell_label()
+        self._mark()
+
+    # -- actions
+
+    @on(RowList.Highlighted)
+    async def _highlighted(self) -> None:
+        kind = self._rows.current
+        if kind is not None and self.current not in kind.lanes:
+            await self._select(kind.lanes[0])
+
+    async def action_among(self, step: int) -> None:
+        """Show the next or previous answer of this kind."""
+        kind = self._rows.current
+        if kind is not None:
+            at = kind.lanes.index(self.current) + step if self.current in kind.lanes else 0
+            await self._select(kind.lanes[at % len(kind.lanes)])
+
+    def action_page(self, pages: int) -> None:
+        self._panel.view.page(pages)
 
     def action_choose(self) -> None:
-        lane = self.fan_out.lanes[self._grid.current]
+        lane = self.fan_out.lanes[self.current]
         if lane.is_running:
             self.main_app.tell_error(bad_input("This answer is not complete yet.", remedy=Remedy.STOP_FAN_OUT))
         elif not lane.answer.text:
             self.main_app.tell_error(bad_input("This answer is empty."))
         else:
-            self._leave(self._grid.current)
+            self._leave(self.current)
 
     def action_base(self) -> None:
-        self.fan_out.base = self._grid.current
+        self.fan_out.base = self.current
         self.scores = None
         self._grow()
         if not self.fan_out.is_running:
             self._compare_with_base()
 
     def action_copy(self) -> None:
-        text = self.fan_out.lanes[self._grid.current].answer.text
+        text = self.fan_out.lanes[self.current].answer.text
         self.app.copy_to_clipboard(text)
         self.main_app.tell(f"Copied {len(text):,} characters.")
 
     def action_inspect(self) -> None:
-        self.main_app.open_inspector(self.fan_out.report(self._grid.current))
+        self.main_app.open_inspector(self.fan_out.report(self.current))
 
     @before_keys
     async def action_export(self) -> None:
@@ -447,45 +352,17 @@ class FanOutScreen(Screen[Leave]):
             self._leave(None)
 
     @property
-    def _grid(self) -> AnswerGrid:
-        return self.query_one(AnswerGrid)
+    def _rows(self) -> KindList:
+        return self.query_one(KindList)
+
+    @property
+    def _panel(self) -> AnswerPanel:
+        return self.query_one("#answer", AnswerPanel)
 
     def _leave(self, chosen: Leave) -> None:
         if self._timer is not None:
             self._timer.stop()
         self.dismiss(chosen)
-
-    def _tile(self, number: int) -> AnswerTile:
-        lane = self.fan_out.lanes[number]
-        has_own = self.fan_out.plan.parameter in (PICTURE, PIXELS)
-        pictures = attachments_of(lane.request.prompt) if has_own else ()
-        return AnswerTile(self._label(lane.spec.label, number), lane.answer, pictures)
-
-    def _label(self, label: str, number: int) -> str:
-        texts = self.fan_out.plan.values if self.fan_out.plan.parameter in (PROMPT, SYSTEM) else ()
-        return f"{label}  {texts[number] or '(none)'}" if texts else label
-
-    def _grow(self) -> None:
-        if not self.is_attached:
-            return
-        prompts = self.fan_out.base, sum(lane.answer.prompt is not None for lane in self.fan_out.lanes)
-        if self.fan_out.plan.changes_rendering and prompts != self._prompts:
-            self._prompts = prompts
-            self._compare_prompts()
-        for pane, lane in zip(self._grid.panes, self.fan_out.lanes, strict=True):
-            pane.grow(lane.waits_for)
-            if self.fan_out.models and lane.info is not None:
-                pane.name_engine(fingerprint_of(lane.info).facts)
-        running = sum(lane.is_running for lane in self.fan_out.lanes)
-        state = f"{running} of {len(self.fan_out.lanes)} running" if running else ""
-        if state != self._state:
-            self._state = state
-            self.query_one("#state", Static).update(state)
-
-    @work(group="run")
-    async def _run(self) -> None:
-        await self.fan_out.run()
-        self._over()
 
     def _say(self, where: str, text: str) -> None:
         """Show a text in the line with the selector `where`; hide the line if the text is empty."""
@@ -493,31 +370,15 @@ class FanOutScreen(Screen[Leave]):
         line.update(text)
         line.display = bool(text)
 
-    def _compare_with_base(self) -> None:
-        self._compare()
-        if self.fan_out.plan.changes_prompt:
-            self._score()
 
-    @work(group="score", exclusive=True)
-    async def _score(self) -> None:
-        problem = ""
-        try:
-            self.scores = await self.fan_out.scores()
-        except VlmtuiError as error:
-            self.scores, problem = [None] * len(self.fan_out.lanes), one_line(error.message)
-        self._say("#verdict", problem or verdict(self.fan_out.plan, self.scores))
-        self.query_one("#verdict").set_class(bool(problem), "-problem")
-        await self._show_differences()
+def difference_in_words(difference: AnswerDiff) -> str:
+    """Return in words how an answer differs from the base, the answer with which all others are compared."""
+    at = difference.first_divergence
+    if difference.identical:
+        return "same as the base" if at is None else f"same text, different tokens from {at:,} on"
+    return "differs from the base" if at is None else f"differs from token {at:,}"
 
-    @work(group="prompts", exclusive=True)
-    async def _compare_prompts(self) -> None:
-        lanes = range(len(self.fan_out.lanes))
-        changes = await asyncio.to_thread(lambda: [self.fan_out.prompt_change(at) for at in lanes])
-        for pane, change in zip(self._grid.panes, changes, strict=True):
-            pane.tell_prompt(change)
 
-    @work(group="compare", exclusive=True)
-    async def _compare(self) -> None:
-        lanes = range(len(self.fan_out.lanes))
-        self.differences = await asyncio.to_thread(lambda: [self.fan_out.difference(at) for at in lanes])
-        await self._show_differences()
+def _probability(logprob: float) -> str:
+    """Return the probability of an answer: `0.93`, `1.7·10⁻⁴`."""
+    return f"{math.exp(logprob):.2f}" if logprob > math.log(0.005) else times(logprob).removesuffix("×")
