@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -37,7 +38,8 @@ class Life:
         self.host = patient_host(paths)
         self.endpoint = Endpoint.of(paths, model.spec)
         self.made: set[Path] = set()
-        """Sockets, shared memory and temporary files that its processes had open."""
+        """Sockets, shared memory and temporary files that its processes had open, but no code: `tools/other_vllm.py`
+        puts a release of vLLM into the temporary folder."""
 
     async def open(self, keep_alive_s: float = 0) -> WorkerClient:
         return await self.host.open(self.model.spec, client="tests", keep_alive_s=keep_alive_s)
@@ -60,7 +62,9 @@ class Life:
     def remember_what_is_open(self) -> None:
         found = opened_by(worker_processes(self.endpoint))
         places = ("/dev/shm", "/tmp", str(self.endpoint.runtime))
-        self.made |= {path for path in found.files if str(path).startswith(places) and path != self.endpoint.log}
+        code = tuple(f"{folder}/" for folder in sys.path if folder)
+        there = {path for path in found.files if str(path).startswith(places) and not str(path).startswith(code)}
+        self.made |= there - {self.endpoint.log}
         self.made |= {Path(name) for name in found.listening}
 
     def files_left(self) -> list[Path]:
