@@ -21,13 +21,14 @@ import os
 import re
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.paths import private_dir
+from vlmtui.paths import is_network, private_dir
 from vlmtui.text import one_line
 
 TEMPORARY_PREFIX = ".new-"
@@ -35,6 +36,7 @@ TEMPORARY_PREFIX = ".new-"
 _UNFINISHED = re.compile(re.escape(TEMPORARY_PREFIX) + r"vlmtui-[0-9a-f]{16}")
 """Names of unfinished files."""
 _PRIVATE = 0o600
+_OLD_S = 3600.0
 _TRIES = 1000
 _FOREIGN_FILES = (Path("/dev"), Path("/proc"))
 """Files below these folders (`/dev/stdout`) are written to, never replaced."""
@@ -113,7 +115,9 @@ def new_file(folder: Path, name: str, *, durable: bool = False) -> Iterator[NewF
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Delete the unfinished files that killed processes left in a folder. Errors are ignored."""
+    """Delete the unfinished files that killed processes left in a folder. Errors are ignored. On a network file system,
+    where the locks of other machines may not be seen, only those of an hour ago."""
+    before = time.time() - _OLD_S if is_network(folder) else float("inf")
     with suppress(OSError):
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -121,7 +125,7 @@ def remove_abandoned(folder: Path) -> None:
                 names = [entry.name for entry in entries if _UNFINISHED.fullmatch(entry.name)]
             for name in names:
                 with suppress(OSError):
-                    _remove_if_abandoned(name, opened)
+                    _remove_if_abandoned(name, opened, before)
         finally:
             os.close(opened)
 
@@ -222,10 +226,11 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-def _remove_if_abandoned(name: str, folder: int) -> None:
-    """Delete a file of this user that is not locked. Raises OSError if it is locked or cannot be removed."""
+def _remove_if_abandoned(name: str, folder: int, before: float) -> None:
+    """Delete a file of this user that is not locked and was written `before` this time. Raises OSError if it is locked
+    or cannot be removed."""
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mtime > before:
         return
     descriptor = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 from contextlib import suppress
@@ -16,6 +17,14 @@ from vlmtui.text import one_line
 APP = "vlmtui"
 DATA_DIR_VARIABLE = "VLMTUI_DATA_DIR"
 """Environment variable with the folder to keep everything in."""
+
+_NETWORK = frozenset({
+    "9p", "acfs", "afs", "auristorfs", "beegfs", "ceph", "cifs", "coda", "fuse", "gfs", "gfs2", "gpfs", "lustre",
+    "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "virtiofs",
+})  # fmt: skip
+"""Types of file systems that other machines write, as `/proc/self/mountinfo` names them. Those of FUSE (sshfs,
+GlusterFS, …) count too."""
+_MOUNTS = Path("/proc/self/mountinfo")
 
 
 class Paths(msgspec.Struct, frozen=True):
@@ -165,6 +174,34 @@ def _not_yours(path: Path) -> VlmtuiError:
         f"vlmtui won't use {path}: it is not your own folder.",
         hint="Remove it, or set VLMTUI_DATA_DIR to another folder.",
     )
+
+
+def file_system_of(folder: Path) -> str:
+    """Return the type of a folder's file system, as `nfs4`; empty if it is unknown or the folder is missing."""
+    try:
+        device = folder.stat().st_dev
+    except OSError:
+        return ""
+    return _type_of(device)
+
+
+def is_network(folder: Path) -> bool:
+    """Return whether other machines may write the folder's file system."""
+    return (found := file_system_of(folder)) in _NETWORK or found.startswith("fuse.")
+
+
+@functools.lru_cache(maxsize=64)
+def _type_of(device: int) -> str:
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        lines = _MOUNTS.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        mount, _, source = line.partition(" - ")
+        if mount.split()[2:3] == [wanted] and source:
+            return source.split()[0]
+    return ""
 
 
 def bundled(name: str = "") -> Path:

@@ -38,7 +38,7 @@ OTHERS_PATHS = ("cli/", "media/", "plain/", "session/", "ui/")
 """Rooms whose paths are named by users, files and models."""
 OWN_PATHS = {
     "cli/conversations.py: is_file in newest_conversations": "the database",
-    "cli/doctor.py: exists in _check_disk": "a fault of vlmtui's own folders is what doctor looks for",
+    "cli/doctor.py: exists in check_disk": "a fault of vlmtui's own folders is what doctor looks for",
     "cli/doctor.py: is_file in crashes_in": "the package",
     "cli/doctor.py: is_file in make_report": "the hub's folder",
     "cli/help.py: is_dir in docs_folder": "the package",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vlmtui.cli.doctor import Check, check_logout, check_terminal, printed_check
+from vlmtui.cli.doctor import Check, check_disk, check_logout, check_terminal, printed_check
 from vlmtui.terminal import Answers, Terminal, best_way, picture_ways
 
 _TMUX = {"TERM": "tmux-256color", "TMUX": "/tmp/tmux", "TMUX_PANE": "%1"}
@@ -86,3 +86,15 @@ def test_what_systemd_does_at_logout_is_told_if_it_is_known(
     hints = [check.hint for check in check_logout(tmp_path / "cgroup")]
     assert len(hints) == bool(warns)
     assert all(warns in hint for hint in hints)
+
+
+def test_a_network_file_system_and_the_machine_that_saves_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vlmtui.cli.doctor.file_system_of", lambda folder: "nfs4")
+    monkeypatch.setattr("vlmtui.cli.doctor.is_network", lambda folder: True)
+    check = check_disk("data", tmp_path)
+    assert check.status == "ok" and "a network file system (nfs4): one machine at a time saves" in check.message
+    monkeypatch.setattr("vlmtui.cli.doctor.other_holder", lambda path: "node17")
+    check = check_disk("data", tmp_path)
+    assert check.status == "warn" and check.message.endswith(", now node17") and "store take" in check.hint

@@ -35,12 +35,15 @@ from vlmtui.engines.builds import VARIANTS, Hardware, find_hardware
 from vlmtui.engines.installed import Engines, choose_engine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.media.images import stage_image
-from vlmtui.paths import Paths, bundled, private_dir
+from vlmtui.paths import Paths, bundled, file_system_of, is_network, private_dir
 from vlmtui.processes import ask_program, find_program
 from vlmtui.reading import read_tail
 from vlmtui.registry.hub_cache import hub_cache_folder
 from vlmtui.registry.match import DEFAULT_MODEL, resolve
 from vlmtui.session.check.questions import Question, QuestionOutcome, ask_question
+from vlmtui.store.database import HELD
+from vlmtui.store.holder import other_holder
+from vlmtui.store.opening import FILE
 from vlmtui.terminal import PictureWay, Terminal, TerminalQuestion, best_way, has_true_colour, multiplexer_of
 from vlmtui.text import visible
 from vlmtui.worker.backends import has_transformers
@@ -153,8 +156,8 @@ def machine_checks(paths: Paths) -> Iterator[Check]:
     yield from engine_checks(paths, hardware)
     yield _check_gpu(hardware)
     yield _check_memory()
-    yield _check_disk("data", paths.data)
-    yield _check_disk("hub cache", hub_cache_folder())
+    yield check_disk("data", paths.data)
+    yield check_disk("hub cache", hub_cache_folder())
     yield from check_logout()
     yield check_terminal()
 
@@ -243,7 +246,8 @@ def _check_memory() -> Check:
     return Check("memory", "ok", text)
 
 
-def _check_disk(name: str, folder: Path) -> Check:
+def check_disk(name: str, folder: Path) -> Check:
+    """Return how much space a folder has, and whether it can be written; for `data` also its file system."""
     standing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     free = shutil.disk_usage(standing).free
     text = f"{gib(free)} free in {folder}"
@@ -252,6 +256,11 @@ def _check_disk(name: str, folder: Path) -> Check:
             private_dir(folder)
         except VlmtuiError as error:
             return Check(name, "fail", error.message, error.hint, error.kind)
+        if is_network(folder):
+            holder = other_holder(folder / FILE)
+            text += f", a network file system ({file_system_of(folder)}): one machine at a time saves conversations"
+            if holder:
+                return Check(name, "warn", f"{text}, now {holder}", HELD)
     if not os.access(standing, os.W_OK):
         return Check(name, "warn", f"{folder} is not writable", "Check its permissions.")
     if free < _DISK_WANTED[name]:

@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.cli.output import note, print_json, print_table
-from vlmtui.paths import Paths
+from vlmtui.paths import Paths, is_network
 from vlmtui.store.backup import restore_archive, restore_newest, write_archive
-from vlmtui.store.opening import verify_store
+from vlmtui.store.holder import hold
+from vlmtui.store.opening import FILE, verify_store
 from vlmtui.text import counted
 
 _HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
@@ -35,7 +36,10 @@ def fill_store(store: argparse.ArgumentParser) -> None:
         nargs="?",
         help="an archive, or a file in `backups` (default: the newest good backup, if the database is damaged)",
     )
-    for one in (verify, backup, restore):
+    take = actions.add_parser(
+        "take", help="on a network file system: write on this machine, and only read on the others"
+    )
+    for one in (verify, backup, restore, take):
         one.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -49,6 +53,13 @@ def store(arguments: argparse.Namespace) -> int:
             target = Path(arguments.file)
             count = write_archive(paths.data, paths.media, target)
             return _done({"file": str(target), "media": count}, f"Written: {target}", is_json=arguments.json)
+        case "take":
+            if not is_network(paths.data):
+                said = f"Nothing to do: {paths.data} is not on a network file system."
+            else:
+                hold(paths.data / FILE, by_force=True)
+                said = "This machine writes the conversations now; the others only read them."
+            return _done({"done": said}, said, is_json=arguments.json)
         case "restore" if arguments.file is None:
             said = restore_newest(paths.data, paths.media)
             return _done({"done": said}, said, is_json=arguments.json)

@@ -22,7 +22,7 @@ from vlmtui import __version__
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_private
-from vlmtui.paths import APP, Paths, is_private_dir, private_dir
+from vlmtui.paths import APP, Paths, is_network, is_private_dir, private_dir
 from vlmtui.reading import read_struct
 
 _CREDENTIALS = "3i"
@@ -156,8 +156,9 @@ def socket_folder(runtime: Path) -> Path:
 
 
 def make_socket_folder(runtime: Path) -> Path:
-    """Create and return the folder of the workers' sockets and homes: `runtime`, or, if its path is too long or its
-    file system holds no sockets, a new folder in /tmp, to which a link in `runtime` leads. Raises VlmtuiError."""
+    """Create and return the folder of the workers' sockets and homes. It is `runtime`, or a new folder in /tmp, to
+    which a link in `runtime` leads: if the path of `runtime` is too long, or if its file system holds no sockets or is
+    on the network. Raises VlmtuiError."""
     import tempfile  # not needed for the first paint
 
     private_dir(runtime)
@@ -187,7 +188,7 @@ def _link(runtime: Path) -> Path:
 
 
 def _holds_sockets(folder: Path) -> bool:
-    if len(os.fsencode(folder)) > SOCKET_FOLDER_MAX:
+    if len(os.fsencode(folder)) > SOCKET_FOLDER_MAX or is_network(folder):
         return False
     place = folder / f"try-{os.urandom(8).hex()}"
     with socket.socket(socket.AF_UNIX) as trial:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.paths import private_dir
+from vlmtui.paths import is_network, private_dir
+from vlmtui.store.holder import is_ours, other_holder
 from vlmtui.text import counted, one_line
 
 SEARCHES = ("turns_search", "titles_search")
@@ -30,10 +31,13 @@ SchemaPart = tuple[str, str, str]
 Row = tuple[Any, ...]
 Value = str | int | float | None
 _AHEAD_MAX_MS = 366 * 86_400_000
+_COPIES = 10
+"""How often to copy a database that is being changed."""
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _UNUSABLE_INDEX = ("invalid fts5 file format", "vtable constructor failed")
 """How SQLite's general error begins if a full-text index has lost its settings."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_LOCKLESS = ("SQLITE_IOERR_LOCK", "SQLITE_IOERR_RDLOCK", "SQLITE_IOERR_CHECKRESERVEDLOCK", "SQLITE_NOLFS")
 _UNWRITABLE = frozenset(
     {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
 )
@@ -83,19 +87,20 @@ def _named(parts: frozenset[SchemaPart]) -> str:
 
 class ProcessLock:
     """A lock file that a store holds while its process lives. `id` identifies the lock in the database. A store that
-    only reads holds none."""
+    only reads holds none, and deletes none: another machine's locks may not be seen here."""
 
     def __init__(self, folder: Path, *, to_read: bool = False) -> None:
         self._folder = folder if to_read else private_dir(folder)
+        self._to_read = to_read
         self.id = "none" if to_read else ""
         self._descriptor = -1
         while not self.id:
             self._start()
 
     def is_alive(self, session: str) -> bool:
-        """Return True if the process that holds the lock with the id `session` still runs. Otherwise delete its lock
-        file."""
-        if session == self.id:
+        """Return True if the process that holds the lock with the id `session` still runs, or if that can't be found
+        out. Otherwise delete its lock file."""
+        if session == self.id or (self._to_read and (self._folder / f"{session}.lock").exists()):
             return True
         path = self._folder / f"{session}.lock"
         try:
@@ -113,8 +118,13 @@ class ProcessLock:
 
     def forget_dead(self) -> None:
         """Delete the lock files of dead processes."""
-        for path in self._folder.glob("*.lock"):
-            self.is_alive(path.stem)
+        if not self._to_read:
+            self.others()
+
+    def others(self) -> list[str]:
+        """Return the ids of the other locks whose processes run."""
+        found = [path.stem for path in self._folder.glob("*.lock")]
+        return [session for session in found if session != self.id and self.is_alive(session)]
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -147,7 +157,9 @@ def alone(path: Path, timeout_s: float) -> Iterator[None]:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except BlockingIOError as error:
+            except OSError as error:
+                if not isinstance(error, BlockingIOError):
+                    raise no_locks(path, error) from error
                 if time.monotonic() > deadline:
                     raise VlmtuiError(
                         ErrorKind.INTERNAL,
@@ -159,6 +171,16 @@ def alone(path: Path, timeout_s: float) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def no_locks(path: Path, error: Exception) -> StoreError:
+    """Return the error for a file system without locks."""
+    return StoreError(
+        ErrorKind.BAD_INPUT,
+        f"Can't open the conversations: the file system of {path} locks no files.",
+        detail=str(error),
+        hint="Mount it with locks (Lustre: flock), or set VLMTUI_DATA_DIR to a folder on a local disk.",
+    )
 
 
 class _Connection(sqlite3.Connection):
@@ -186,9 +208,10 @@ def open_connection(path: Path, *, busy_s: float = 0.25, exclusively: bool = Fal
 
 
 def is_read_only(path: Path) -> bool:
-    """Return True if a database exists that this process may not write, or not the folder with its companion files: a
-    disk can be mounted to be read only, too."""
-    return path.exists() and not (os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK))
+    """Return True if a database exists that this process may not write, or not the folder with its companion files (a
+    disk can be mounted to be read only, too), or that another machine writes."""
+    writable = os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)
+    return path.exists() and not (writable and not other_holder(path))
 
 
 def _connected(place: Path | str, busy_s: float = 0.25) -> sqlite3.Connection:
@@ -208,7 +231,9 @@ def _to_read(path: Path, busy_s: float) -> sqlite3.Connection:
 
     Without the file `-shm`, which could not be created, SQLite reads no `-wal`. If that is empty or missing, no process
     has the database open, so it does not change (`immutable`). Otherwise, both are copied, and the copy is deleted as
-    soon as it is open."""
+    soon as it is open. A database that another machine writes is copied too: its locks may not be seen here."""
+    if other_holder(path):
+        return _copied(path, "-journal")
     address = path.resolve().as_uri()
     connection = _connected(f"{address}?mode=ro", busy_s)
     try:
@@ -220,19 +245,38 @@ def _to_read(path: Path, busy_s: float) -> sqlite3.Connection:
     log = path.resolve().with_name(f"{path.resolve().name}-wal")
     if not log.exists() or not log.stat().st_size:
         return _connected(f"{address}?immutable=1")
-    with tempfile.TemporaryDirectory(prefix="vlmtui-") as folder:
-        copy = Path(folder) / "copy.db"
-        shutil.copyfile(path, copy)
-        shutil.copyfile(log, f"{copy}-wal")
-        connection = _connected(copy)
-        connection.execute("PRAGMA query_only = ON")
-        version_of(connection)  # opens the log
-    return connection
+    return _copied(path, "-wal")
 
 
-def set_up(connection: sqlite3.Connection) -> None:
-    """Set the pragmas. With synchronous = FULL, committed data survives a power failure."""
-    connection.execute("PRAGMA journal_mode = WAL")
+def _copied(path: Path, companion: str) -> sqlite3.Connection:
+    """Connect to a copy of a database and of its log or journal. If the database is changed meanwhile, copy it again.
+    Raises sqlite3.OperationalError if that happens again and again."""
+    log = path.resolve().with_name(f"{path.resolve().name}{companion}")
+    for _ in range(_COPIES):
+        before = _changes(path)
+        with tempfile.TemporaryDirectory(prefix="vlmtui-") as folder:
+            copy = Path(folder) / "copy.db"
+            shutil.copyfile(path, copy)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(log, f"{copy}{companion}")
+            if before == _changes(path):
+                connection = _connected(copy)
+                connection.execute("PRAGMA query_only = ON")
+                version_of(connection)  # opens the log
+                return connection
+    raise sqlite3.OperationalError("the database changes while it is copied")
+
+
+def _changes(path: Path) -> bytes:
+    """Return the part of a database's header that each change without a write-ahead log changes."""
+    with path.open("rb") as file:
+        return file.read(28)[24:]
+
+
+def set_up(connection: sqlite3.Connection, path: Path) -> None:
+    """Set the pragmas of the database at `path`. With synchronous = FULL, committed data survives a power failure. On a
+    network file system there is no write-ahead log, which needs shared memory."""
+    connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_network(path.parent) else 'WAL'}")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
 
@@ -301,6 +345,8 @@ def explained(error: sqlite3.Error, path: Path) -> StoreError:
     """Convert a database error to a StoreError with a readable message."""
     code, name = code_of(error), getattr(error, "sqlite_errorname", type(error).__name__)
     kind, message, hint = ErrorKind.INTERNAL, "The conversation database rejected a statement.", ""
+    if name in _LOCKLESS:
+        return no_locks(path, error)
     if is_damage(error):
         message = f"The conversation database {path} is damaged."
         hint = "`vlmtui store restore` continues with the newest good backup and keeps the damaged file."
@@ -318,6 +364,12 @@ def explained(error: sqlite3.Error, path: Path) -> StoreError:
     return StoreError(kind, message, detail=f"{name}: {error}", hint=hint)
 
 
+def held_by(holder: str) -> str:
+    """Return the sentence about a database that the machine `holder` writes."""
+    return f"On a network file system, one machine at a time saves conversations, now {holder}."
+
+
+HELD = "Quit vlmtui there. If it has ended without that, `vlmtui store take` lets this machine write them."
 READ_ONLY = "or its folder is read-only."
 WRITABLE = (
     "Make its disk and folder writable, or start vlmtui with --data-dir and another folder. "
@@ -348,7 +400,7 @@ class Database:
         self.is_read_only = is_read_only(path)
         self.connection = open_connection(path, busy_s=busy_s, exclusively=exclusively)
         if not self.is_read_only:
-            set_up(self.connection)
+            set_up(self.connection, path)
         self._file = file_identity(path)
         self._time: int | None = None
         """Time of the current transaction in milliseconds."""
@@ -362,8 +414,11 @@ class Database:
 
     @property
     def is_stale(self) -> bool:
-        """True if the file must be opened again: it was replaced, or has become read-only, or writable."""
-        return self.is_replaced or self.is_read_only != is_read_only(self.path)
+        """True if the file must be opened again: it was replaced, or has become read-only, or writable, or has no
+        holder any more."""
+        if self.is_replaced or self.is_read_only != is_read_only(self.path):
+            return True
+        return not self.is_read_only and not is_ours(self.path)
 
     @property
     def clock_ms(self) -> int:
@@ -413,6 +468,8 @@ class Database:
             return
         if self.is_replaced:
             raise self._replaced()
+        if holder := other_holder(self.path):
+            raise StoreError(ErrorKind.BAD_INPUT, f"Can't save: {held_by(holder)}", hint=HELD)
         try:
             self.connection.execute("BEGIN IMMEDIATE")
             self._time = self._tick()

@@ -18,6 +18,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.media.content_store import NAME, require_intact
 from vlmtui.paths import private_dir
 from vlmtui.store.database import (
+    HELD,
     READ_ONLY,
     SEARCHES,
     VERSION,
@@ -30,6 +31,7 @@ from vlmtui.store.database import (
     damaged,
     explained,
     file_identity,
+    held_by,
     is_damage,
     is_read_only,
     open_connection,
@@ -37,10 +39,11 @@ from vlmtui.store.database import (
     set_up,
     version_of,
 )
+from vlmtui.store.holder import hold, other_holder
 from vlmtui.store.tables import TABLES, copy_rows
 
 FILE = "conversations.db"
-COMPANIONS = ("-wal", "-shm")
+COMPANIONS = ("-wal", "-shm", "-journal")
 """Endings of SQLite's own files beside the database."""
 _CHECK_S = 1.0
 """Maximum time to check the database's pages at opening, in seconds; a gigabyte takes half of it."""
@@ -56,12 +59,17 @@ def prepare_database(folder: Path, media: Path, *, busy_s: float, thorough: bool
     Raises StoreError if it is damaged, and VlmtuiError if the folder is unusable, the disk is full, or the database is
     of another version.
     """
-    if is_read_only(path := folder / FILE):
+    path = folder / FILE
+    if is_read_only(path) or not (private_dir(folder) and hold(path)):
+        holder = other_holder(path)
+        if holder and not path.exists():  # the other machine is making it
+            raise StoreError(ErrorKind.BAD_INPUT, held_by(holder), hint=HELD)
         with explaining(path):
             if (reason := damage_of(path, seconds=None if thorough else _CHECK_S)) is not None:
                 raise damaged_store(path, reason)
+        if holder:
+            return f"Nothing can be saved here: {held_by(holder)} {HELD}"
         return f"Nothing can be saved: {path} {READ_ONLY} {WRITABLE}"
-    private_dir(folder)
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
         if path.is_symlink() and not path.exists():
             raise bad_input(
@@ -112,7 +120,7 @@ def new_database(path: Path) -> Path:
         old.unlink(missing_ok=True)
     path.touch(mode=0o600, exist_ok=False)
     with closing(open_connection(path)) as connection:
-        set_up(connection)
+        set_up(connection, path)
         create_schema(connection)
     return path
 
