@@ -34,7 +34,7 @@ async def test_applied_settings_list_the_changes_and_stay_in_view(chatting: Star
         chat.app.screen.query_one("#system", TextArea).text = "Be brief."
         await chat.pilot.press("ctrl+s")
         await chat.until(lambda: "Temperature 0 → 0.5 · seed random → 7 · system prompt set" in chat.notes)
-        assert "T 0.5 · system prompt" in status(chat)
+        assert "T 0.5 · seed 7 · system prompt" in status(chat)
         chat.app.run_action_id("system", "")
         await chat.until(lambda: "System prompt removed" in chat.notes)
         await chat.until(lambda: "system prompt" not in status(chat))

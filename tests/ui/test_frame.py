@@ -16,7 +16,7 @@ from tests.unit.store.made import opened
 from vlmtui.paths import Paths
 from vlmtui.store.records import ConversationId
 from vlmtui.store.store import Store
-from vlmtui.ui.chat.frame import FactsLine, SidePane
+from vlmtui.ui.chat.frame import FactsLine, SidePane, StatusBar
 
 WIDE, NARROW = (120, 40), (80, 24)
 
@@ -49,13 +49,30 @@ async def test_a_wide_screen_shows_the_cost_of_prompt_and_answer(chatting: Start
         await chat.until(lambda: "tokens 2" in panel(chat, "answer"))
         assert chat.screen.query_one(SidePane).region.width > 0
         assert not chat.screen.query_one(FactsLine).region
-        assert panel(chat, "prompt") == [
-            f"▣ 1 cat.png {usage.image_tokens}",
-            f"text {usage.prompt_tokens - usage.image_tokens}",
-            f"tokens {usage.prompt_tokens}",
-        ]
+        assert panel(chat, "prompt") == [f"▣ 1 cat.png {usage.image_tokens}"]
         assert {"TTFT 50 ms", "stop <|im_end|>", "temperature 0"} <= set(panel(chat, "answer"))
-        assert panel(chat, "context")[1].startswith(f"{usage.prompt_tokens + 2} of ")
+        parts = [f"▓ images {usage.image_tokens}", f"▒ text {usage.prompt_tokens - usage.image_tokens}", "░ answer 2"]
+        assert panel(chat, "context")[1:-1] == parts
+        assert panel(chat, "context")[-1].startswith(f"{usage.prompt_tokens + 2} of ")
+
+
+async def test_the_pane_shows_the_system_prompt_the_dials_that_were_set_and_the_model(chatting: StartChat) -> None:
+    async with chatting(["A ", "cat."], ["Two."], size=WIDE) as chat:
+        for command in ("/system Be brief.", "/set repetition_penalty 1.2", "/set min_tokens 1"):
+            await chat.send(command)
+        await chat.say("What is this?")
+        await chat.until(lambda: "tokens 2" in panel(chat, "answer"))
+        assert {"repetition penalty 1.2", "min_tokens 1"} <= set(panel(chat, "answer"))
+        assert not any(row.startswith(("top-k", "min-p", "presence")) for row in panel(chat, "answer"))
+        assert any(row.startswith("█ system ") for row in panel(chat, "context"))
+        status = str(chat.screen.query_one(StatusBar).render())
+        assert "T 0 · repetition penalty 1.2 · min_tokens 1 · system prompt" in status
+        answer = chat.screen.query_one("#answer-panel", Static)
+        assert (str(answer.border_title), str(answer.border_subtitle)) == ("last answer", "shapes")
+        await chat.say("And now?")
+        await chat.pilot.press("up", "up", "up")
+        await chat.until(lambda: str(answer.border_title) == "answer 1")
+        assert "tokens 2" in panel(chat, "answer")
 
 
 async def test_a_narrow_screen_shows_the_cost_in_one_line(chatting: StartChat) -> None:
@@ -107,19 +124,20 @@ async def test_an_answer_of_an_earlier_session_has_its_facts(
         await until_chat(pilot)
         again = Chat(app, chat.host, pilot)
         await again.until(lambda: "tokens 2" in panel(again, "answer"))
-        assert panel(again, "prompt") == [
-            "▣ 1 cat.png ?",
-            f"text {usage.prompt_tokens - usage.image_tokens}",
-            f"tokens {usage.prompt_tokens}",
-        ], "how its tokens are divided is not stored"
+        assert panel(again, "prompt") == [f"▣ 1 cat.png {usage.image_tokens}"]
+        assert f"▒ text {usage.prompt_tokens - usage.image_tokens}" in panel(again, "context")
 
 
 @pytest.mark.parametrize("size", [WIDE, NARROW])
-async def test_the_last_cost_disappears_with_the_next_question(chatting: StartChat, size: tuple[int, int]) -> None:
+async def test_tokens_speed_and_time_are_shown_while_an_answer_comes(
+    chatting: StartChat, size: tuple[int, int]
+) -> None:
     never = asyncio.Event()
-    async with chatting(["One ", "two."], ["Three ", Hold(never)], size=size) as chat:
+    async with chatting(["One ", "two."], ["Three ", "four ", Hold(never)], size=size) as chat:
         await chat.say("Count")
-        await chat.until(lambda: "TTFT" in chat.screen_text())
+        await chat.until(lambda: "tok/s" in chat.screen_text())
+        live = "answering 0:0" if size == WIDE else " 0:0"
+        assert live not in chat.screen_text()
         await chat.send("On")
-        await chat.until(lambda: chat.shown() == "Three ")
-        await chat.until(lambda: "TTFT" not in chat.screen_text())
+        await chat.until(lambda: chat.shown() == "Three four ")
+        await chat.until(lambda: live in chat.screen_text() and "tok/s" in chat.screen_text())

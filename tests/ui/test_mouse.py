@@ -137,7 +137,7 @@ async def test_ctrl_c_copies_the_selection_then_stops_the_answer(chatting: Start
         await chat.until(lambda: not chat.last.is_running)
 
 
-@pytest.mark.parametrize("panel", ["context-panel", "prompt-panel", "answer-panel"])
+@pytest.mark.parametrize("panel", ["context-panel", "answer-panel"])
 async def test_a_panel_of_facts_opens_the_inspector_and_its_tabs_can_be_clicked(
     chatting: StartChat, panel: str
 ) -> None:

@@ -104,8 +104,16 @@ def find_parameter(name: str) -> Parameter | None:
     return PARAMETERS.get(name.strip().replace("-", "_"))
 
 
-NEUTRAL: Mapping[str, Number] = {"top_p": 1, "top_k": 0, "min_p": 0}
-"""Values with which sampling excludes no token."""
+NEUTRAL: Mapping[str, Number] = {
+    "top_p": 1,
+    "top_k": 0,
+    "min_p": 0,
+    "repetition_penalty": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "max_tokens": 1024,
+}
+"""Values that change nothing, and the default of `max_tokens`: they need not be shown."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,16 +153,18 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     def is_greedy(self) -> bool:
         return self.temperature == 0
 
+    def dials(self) -> dict[str, Number]:
+        """Return the parameters that are set to something else than in `NEUTRAL`, by name. At temperature 0 there is no
+        seed."""
+        unused = "seed" if self.is_greedy else ""
+        return {name: value for name, value in self.numbers().items() if name != unused and value != NEUTRAL.get(name)}
+
     def drawn(self) -> list[str]:
-        """Return the parameters that affect which tokens are sampled, as `NAME VALUE`; `greedy` at temperature 0."""
-        if self.is_greedy:
-            return ["greedy"]
-        numbers = self.numbers()
-        names = ("temperature", "top_p", "top_k", "min_p", "seed")
+        """Return the parameters that affect which tokens are sampled, as `NAME VALUE`; `greedy` for temperature 0."""
         return [
-            PARAMETERS[name].describe(numbers[name])
-            for name in names
-            if name in numbers and numbers[name] != NEUTRAL.get(name)
+            "greedy" if (name, value) == ("temperature", 0) else PARAMETERS[name].describe(value)
+            for name, value in self.dials().items()
+            if name != "max_tokens"
         ]
 
     def described(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import assert_never
 
 from vlmtui.domain.generation import Cancelled, Failed, Finished
@@ -15,11 +16,11 @@ _LATE_S = 1.0
 
 def answer_line(answer: Answer, marks: str = "") -> str:
     """Return `42 tokens · 310 tok/s · TTFT 12 ms · stop <|im_end|> · prompt 29 (16 image)`, then the sampling unless it
-    was greedy, then `marks`, a text of the caller; empty while the answer is running."""
-    if answer.outcome is None:
-        return ""
+    was greedy, then `marks`, a text of the caller. While the answer is running, return what is known so far:
+    `0:07 · 42 tokens · 310 tok/s`."""
     tokens = answer.usage.completion_tokens
-    parts = [counted(tokens, "token")] if tokens else []
+    parts = [elapsed(answer)] if answer.outcome is None else []
+    parts += [counted(tokens, "token")] if tokens else []
     for name, value in answer_speed(answer):
         parts.append(value if name == "speed" else f"{name} {value}".strip())
     parts.append(answer_marks(answer))
@@ -33,14 +34,25 @@ def answer_line(answer: Answer, marks: str = "") -> str:
     return " · ".join(part for part in [*parts, marks] if part)
 
 
+def elapsed(answer: Answer) -> str:
+    """Return the time since the request of a running answer: `0:07`."""
+    minutes, rest = divmod(int(time.monotonic() - answer.began_s), 60)
+    return f"{minutes}:{rest:02}"
+
+
 def answer_speed(answer: Answer) -> list[tuple[str, str]]:
-    """Return speed, time to first token and stop reason, each with a label; unknown values are left out."""
+    """Return speed, time to first token and stop reason, each with a label; unknown values are left out. While the
+    answer is running, they are measured here."""
     found, tokens, timings = [], answer.usage.completion_tokens, answer.timings
-    if timings is not None and timings.ttft_s is not None:
-        streaming = timings.total_s - timings.ttft_s
-        if tokens > 1 and streaming > 0:
-            found.append(("speed", f"{(tokens - 1) / streaming:,.0f} tok/s"))
-        found.append(("TTFT", seconds(timings.ttft_s)))
+    ttft_s = timings.ttft_s if timings is not None else None
+    total_s = timings.total_s if timings is not None else 0.0
+    if answer.outcome is None and (streaming := answer.thought.seconds) is not None:
+        total_s = time.monotonic() - answer.began_s
+        ttft_s = total_s - streaming
+    if ttft_s is not None:
+        if tokens > 1 and total_s > ttft_s:
+            found.append(("speed", f"{(tokens - 1) / (total_s - ttft_s):,.0f} tok/s"))
+        found.append(("TTFT", seconds(ttft_s)))
     if isinstance(answer.outcome, Finished) and answer.outcome.finish_reason != "length" and answer.outcome.stop:
         found.append(("stop", one_line(answer.outcome.stop)))
     return found

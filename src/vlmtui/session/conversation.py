@@ -151,11 +151,17 @@ class Conversation:
         return count_attachments(self.branch.until(self.queue.editing or self.editing)) + self.queue.attachments
 
     @property
+    def last_counted(self) -> Exchange | None:
+        """The newest exchange whose prompt's tokens are known; None before the first."""
+        return next((one for one in reversed(self.branch.newest) if one.answer.usage.prompt_tokens), None)
+
+    @property
     def context_used(self) -> int | None:
         """Tokens of the newest prompt and its answer; None: the engine does not tell them."""
-        usages = [exchange.answer.usage for exchange in reversed(self.branch.newest)]
-        known = (one.prompt_tokens + one.completion_tokens for one in usages if one.prompt_tokens)
-        return next(known, None if usages else 0)
+        if self.last_counted is None:
+            return None if self.branch.newest else 0
+        usage = self.last_counted.answer.usage
+        return usage.prompt_tokens + usage.completion_tokens
 
     def number_of(self, exchange: Exchange) -> int:
         """Return the exchange's number in the conversation, from 1."""

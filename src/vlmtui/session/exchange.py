@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -62,6 +63,15 @@ class Exchange:
         """Return whether the answer depends on the engine with `info`: it is running, or this engine died during it."""
         failure = self.answer.failure
         return self.is_running or (self.info is info and failure is not None and failure.kind is ErrorKind.ENGINE_DIED)
+
+    @property
+    def answered_by(self) -> str:
+        """The name of the model that answered, with its LoRA adapter; empty if unknown."""
+        record = self.record
+        if record is None:
+            return ""
+        name = one_line(record.made_by.name if record.made_by is not None else record.model)
+        return f"{name} · LoRA {one_line(PurePath(record.adapter).name)}" if record.adapter else name
 
     @property
     def is_remembered(self) -> bool:

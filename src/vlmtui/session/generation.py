@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from vlmtui.domain.conversation import Prompt, Turn, attachments_of
+from vlmtui.domain.conversation import Attachment, Prompt, Turn, attachments_of
 from vlmtui.domain.generation import (
     Cancelled,
     Delta,
@@ -22,6 +23,7 @@ from vlmtui.domain.generation import (
     Failure,
     Finished,
     GenerateRequest,
+    MediaSpan,
     PromptReady,
     RenderRequest,
     Request,
@@ -92,6 +94,8 @@ def tokens_through(text: str, token_ids: Sequence[int], vocabulary: Vocabulary) 
     return None if at < 0 else sum(end < at + len(wanted) for end in ends) + 1
 
 
+_BEFORE_SYSTEM = 64
+"""Most tokens of a prompt before its system prompt: a system prompt has at most one token a byte."""
 PromptMode = Literal["chat", "raw"]
 
 
@@ -183,6 +187,53 @@ class Answer:
                 self.outcome = event
         if self.on_event is not None:
             self.on_event()
+
+
+class PromptMedia(msgspec.Struct, frozen=True):
+    """An attachment of a prompt, and its spans of the prompt's tokens."""
+
+    attachment: Attachment
+    number: int
+    """Number in the prompt, from 1."""
+    spans: tuple[MediaSpan, ...] = ()
+    """Several if the processor splits an image into tiles; empty if unknown."""
+    stored: int | None = None
+    """The number of its tokens as it was stored, if `spans` are unknown."""
+
+    @property
+    def resized(self) -> tuple[int, int] | None:
+        """Width and height in pixels after the processor's resize, if the engine reports it."""
+        return next((span.resized for span in self.spans if span.resized), None)
+
+    @property
+    def tokens(self) -> int | None:
+        """The number of the prompt's tokens that belong to the attachment; None if unknown."""
+        return sum(span.tokens for span in self.spans) if self.spans else self.stored
+
+
+def media_items(
+    prompt: PromptReady | None, attachments: Sequence[Attachment], stored: Sequence[int | None] = ()
+) -> list[PromptMedia]:
+    """Return the attachments of a prompt, in order, with their spans. `stored`: their tokens as they were stored."""
+    if len(stored) != len(attachments):
+        stored = [None] * len(attachments)
+    counts: Counter[str] = Counter()
+    items = []
+    for number, (attachment, tokens) in enumerate(zip(attachments, stored, strict=True), 1):
+        place = (attachment.modality, counts[attachment.modality])
+        counts[attachment.modality] += 1
+        own = tuple(span for span in (prompt.media if prompt else ()) if (span.modality, span.index) == place)
+        items.append(PromptMedia(attachment, number, own, tokens))
+    return items
+
+
+def system_tokens(answer: Answer, system_prompt: str) -> int:
+    """Return the number of the prompt's tokens up to the end of its system prompt; 0 if that is unknown."""
+    text = system_prompt.strip()
+    if not text or answer.prompt is None:
+        return 0
+    head = answer.prompt.token_ids[: len(text.encode()) + _BEFORE_SYSTEM]
+    return tokens_through(text, head, answer.vocabulary) or 0
 
 
 def waiting_line(answer: Answer) -> str:

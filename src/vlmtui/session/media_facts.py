@@ -12,7 +12,7 @@ import msgspec
 from vlmtui.domain.conversation import Attachment
 from vlmtui.media.describe import clock
 from vlmtui.media.thumbnails import open_pixels
-from vlmtui.session.prompt_report import PromptMedia
+from vlmtui.session.generation import PromptMedia
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -42,7 +42,7 @@ def media_facts(item: PromptMedia) -> list[tuple[str, str]]:
         rows.append(("tokens", f"{span.tokens:,}{separators}, at {span.offset:,} to {last:,} of the prompt"))
         rows += [(name, f"shape ({', '.join(map(str, shape))})") for name, shape in span.tensors.items()]
     if not item.spans:
-        rows.append(("tokens", "unknown"))
+        rows.append(("tokens", "unknown" if item.tokens is None else f"{item.tokens:,}"))
     rows += [("format", attachment.format), ("SHA-256", f"{attachment.sha256[:_SHA_SHOWN]}…")]
     return [*rows, *(("note", note) for note in attachment.notes)]
 

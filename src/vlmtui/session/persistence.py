@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from vlmtui.domain.conversation import Text, Turn
+from vlmtui.domain.conversation import Text, Turn, attachments_of
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.exchange import Branch, Exchange, Siblings, answer_data
-from vlmtui.session.generation import Answer
+from vlmtui.session.generation import Answer, media_items, system_tokens
 from vlmtui.store.database import StoreError
 from vlmtui.store.records import AnswerData, ConversationId, GenerationRecord, StoredDraft, TurnId
 from vlmtui.text import one_line
@@ -180,7 +180,13 @@ def write_of(pending: PendingAnswer) -> AnswerWrite:
     answer, exchange, above = pending.answer, pending.exchange, pending.exchange.above
     record, new_record = pending.record, None
     if answer.prompt is not None and not pending.has_prompt:
-        record = new_record = msgspec.structs.replace(record, prompt=answer.prompt.prompt)
+        sent = attachments_of(exchange.request.prompt) if exchange.request is not None else ()
+        record = new_record = msgspec.structs.replace(
+            record,
+            prompt=answer.prompt.prompt,
+            media_tokens=tuple(item.tokens for item in media_items(answer.prompt, sent)),
+            system_tokens=system_tokens(answer, record.system_prompt),
+        )
     return AnswerWrite(
         conversation=pending.conversation.id,
         model=pending.conversation.model,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -12,7 +11,7 @@ import msgspec
 from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.conversation import Attachment, ChatPrompt, Prompt, RawPrompt, Turn, all_attachments, attachments_of
 from vlmtui.domain.engine import EngineInfo
-from vlmtui.domain.generation import GenerateRequest, MediaSpan, PromptReady, TokenLogprob, Vocabulary
+from vlmtui.domain.generation import GenerateRequest, PromptReady, TokenLogprob, Vocabulary
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
@@ -27,7 +26,7 @@ from vlmtui.session.conversation import Conversation
 from vlmtui.session.dials import variables_of
 from vlmtui.session.engines import AppEngines
 from vlmtui.session.exchange import Exchange, turns_as_sent
-from vlmtui.session.generation import Answer, make_request, render, whole_answer
+from vlmtui.session.generation import Answer, PromptMedia, make_request, media_items, render, whole_answer
 from vlmtui.session.resume import is_of_engine, stored_sampling
 from vlmtui.store.records import GenerationRecord
 from vlmtui.text import is_number
@@ -351,38 +350,6 @@ def _turns(conversation: Conversation, exchange: Exchange, record: GenerationRec
     return turns_as_sent(exchange, record.system_prompt, record.attachments)
 
 
-class PromptMedia(msgspec.Struct, frozen=True):
-    """An attachment of a prompt, and its spans of the prompt's tokens."""
-
-    attachment: Attachment
-    number: int
-    """Number in the prompt, from 1."""
-    spans: tuple[MediaSpan, ...] = ()
-    """Several if the processor splits an image into tiles; empty if unknown."""
-
-    @property
-    def resized(self) -> tuple[int, int] | None:
-        """Width and height in pixels after the processor's resize, if the engine reports it."""
-        return next((span.resized for span in self.spans if span.resized), None)
-
-    @property
-    def tokens(self) -> int | None:
-        """The number of the prompt's tokens that belong to the attachment; None if unknown."""
-        return sum(span.tokens for span in self.spans) if self.spans else None
-
-
-def media_items(prompt: PromptReady | None, attachments: Iterable[Attachment]) -> list[PromptMedia]:
-    """Return the attachments of a prompt, in order, with their spans."""
-    counts: Counter[str] = Counter()
-    items = []
-    for number, attachment in enumerate(attachments, 1):
-        place = (attachment.modality, counts[attachment.modality])
-        counts[attachment.modality] += 1
-        own = tuple(span for span in (prompt.media if prompt else ()) if (span.modality, span.index) == place)
-        items.append(PromptMedia(attachment, number, own))
-    return items
-
-
 def prompt_media(exchange: Exchange) -> list[PromptMedia]:
     """Return the attachments of an exchange's prompt, in order; empty if unknown."""
     attachments: tuple[Attachment, ...] = ()
@@ -392,4 +359,5 @@ def prompt_media(exchange: Exchange) -> list[PromptMedia]:
         attachments = all_attachments(
             turns_as_sent(exchange, exchange.record.system_prompt, exchange.record.attachments)
         )
-    return media_items(exchange.answer.prompt, attachments)
+    known = exchange.record.media_tokens if exchange.record is not None else ()
+    return media_items(exchange.answer.prompt, attachments, known)

@@ -14,7 +14,6 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.dials import (
     described_extra,
     of_family,
-    variables_of,
     with_family,
     with_family_defaults,
     without_family,
@@ -72,7 +71,7 @@ class ChatSettings(msgspec.Struct, frozen=True):
         ours, theirs = described_extra(self.sampling), described_extra(other.sampling)
         for name in {**ours, **theirs}:
             if ours.get(name) != theirs.get(name):
-                shown = [_shown(found.get(name)) for found in (ours, theirs)]
+                shown = [shown_value(found.get(name)) for found in (ours, theirs)]
                 told.append(f"{name.removeprefix('template.').replace('_', ' ')} {' → '.join(shown)}")
         if self.adapter != other.adapter:
             told.append(f"adapter {self.adapter_name or 'none'} → {other.adapter_name or 'none'}")
@@ -88,18 +87,23 @@ class ChatSettings(msgspec.Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """The settings in short, for the status line: `T 0.7 · enable_thinking false · LoRA my-adapter · system
-        prompt`."""
-        temperature = self.sampling.temperature
-        shown = "default" if temperature is None else PARAMETERS["temperature"].format(temperature)
-        variables = "".join(
-            f" · {one_line(name)} {_shown(value)}" for name, value in variables_of(self.sampling).items()
-        )
-        adapter = f" · LoRA {self.adapter_name}" if self.adapter else ""
-        return f"T {shown}{variables}{adapter}{' · system prompt' if self.system_prompt else ''}"
+        """The temperature, and all other settings that are not the default, for the status line: `T 0.7 · top-p 0.9 ·
+        enable_thinking false · LoRA my-adapter · system prompt`."""
+        dials = self.sampling.dials()
+        temperature = dials.pop("temperature", None)
+        told = [f"T {'default' if temperature is None else PARAMETERS['temperature'].format(temperature)}"]
+        told += [PARAMETERS[name].describe(value) for name, value in dials.items()]
+        told += [f"{one_line(name)} {shown_value(value)}" for name, value in other_dials(self.sampling)]
+        told += [f"LoRA {self.adapter_name}"] if self.adapter else []
+        return " · ".join([*told, *(["system prompt"] if self.system_prompt else [])])
 
 
-def _shown(value: object) -> str:
+def other_dials(sampling: Sampling) -> list[tuple[str, object]]:
+    """Return the parameters that are set in addition to `Sampling.dials`, by the names that the status shows."""
+    return [(name.removeprefix("template."), value) for name, value in described_extra(sampling).items()]
+
+
+def shown_value(value: object) -> str:
     if value is None:
         return "default"
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -62,6 +62,10 @@ class GenerationRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The seed used, if `sampling` sets none."""
     attachments: tuple[str, ...] = ()
     """SHA-256 of every attachment, in prompt order."""
+    media_tokens: tuple[Natural | None, ...] = ()
+    """The prompt's tokens of each of `attachments`, None if unknown; empty until the engine reports the prompt."""
+    system_tokens: Natural = 0
+    """The prompt's tokens up to the end of the system prompt; 0 if unknown."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """The engine arguments actually used."""
     system_prompt: str = ""

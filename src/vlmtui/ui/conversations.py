@@ -234,7 +234,8 @@ class ConversationsScreen(Screen[None]):
         kept = self._view.highlighted
         at = 0 if is_new else next((at for at, entry in enumerate(found.entries) if entry.id == wanted), kept)
         count = f"{len(found.entries):,}{'' if found.is_whole else '+'}"
-        self.query_one("#count", Static).update(f"{count} found" if found.query else count)
+        noun = "found" if found.query else "conversation" if count == "1" else "conversations"
+        self.query_one("#count", Static).update(f"{count} {noun}")
         nothing = f"No message matches “{one_line(found.query)}”. {{conversation_list.back}} clears the search."
         empty = with_keys(self.app, nothing if found.query else _EMPTY)
         self._view.show(found.entries, highlight=at, empty=empty)

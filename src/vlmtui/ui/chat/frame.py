@@ -17,11 +17,13 @@ from textual.worker import WorkType
 from vlmtui.domain.engine import REMOTE_BACKEND, EngineInfo, EngineStatus, labels
 from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.registry.match import Model
-from vlmtui.session.answer_line import answer_line, answer_speed
+from vlmtui.session.answer_line import answer_line, answer_speed, elapsed
 from vlmtui.session.conversation import Conversation, QueuedMessage, head_of
 from vlmtui.session.engines import AppEngines, EngineState, is_remote
 from vlmtui.session.exchange import Exchange
-from vlmtui.session.prompt_report import PromptMedia, prompt_media
+from vlmtui.session.generation import PromptMedia, system_tokens
+from vlmtui.session.prompt_report import prompt_media
+from vlmtui.session.settings import other_dials, shown_value
 from vlmtui.text import counted, growth, one_line
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.keys import with_keys
@@ -38,7 +40,14 @@ WIDTH = 32
 """Columns of the side pane, including borders."""
 _ROW = WIDTH - 4
 _MOST_SHARES = 12
-_FULL, _EMPTY = "━", "─"
+_PARTS = (
+    ("system", "█", "$secondary"),
+    ("images", "▓", "$accent"),
+    ("text", "▒", "$foreground"),
+    ("answer", "░", "$success"),
+)
+"""The parts of the context: name, glyph and style. Images may also be videos and sound."""
+_FREE = "·"
 _NEARLY_FULL = 0.9
 """Share of the context above which its colour changes."""
 _LOOKS = {
@@ -92,6 +101,9 @@ class ChatFrame(Vertical):
             yield self._pane
         yield self._line
 
+    def on_mount(self) -> None:
+        self.watch(self.transcript, "marked", self.show_facts, init=False)
+
     async def show_head(self) -> None:
         """Show the title, and the welcome panel while the conversation is empty."""
         self.show_title_soon()
@@ -103,10 +115,13 @@ class ChatFrame(Vertical):
             await self._welcome.mount(WelcomePanel(model))
 
     def show_facts(self) -> None:
-        """Show the cost of the newest prompt and answer."""
-        newest = self._chat.last
-        self._pane.show(newest, self._engines.info, self._chat.context_used)
-        self._line.show(newest)
+        """Show the cost of the selected prompt and answer, or else of the newest."""
+        marked, newest, everything = self.transcript.marked, self._chat.last, self._chat.branch.all
+        exchange = marked.exchange if marked is not None and marked.exchange in everything else newest
+        number = None if exchange is newest or exchange is None else everything.index(exchange) + 1
+        in_context = exchange if number is not None else self._chat.last_counted
+        self._pane.show(exchange, in_context, self._engines.info, number)
+        self._line.show(exchange)
 
     def show_title_soon(self) -> None:
         """Update the title after the next refresh."""
@@ -176,6 +191,7 @@ class SidePane(Vertical):
             padding: 0 1;
             border: round $border-blurred;
             border-title-color: $muted;
+            border-subtitle-color: $muted;
             background: $background;
         }}
     }}
@@ -187,17 +203,26 @@ class SidePane(Vertical):
             Static(id=f"{name}-panel", markup=False) for name in ("context", "prompt", "answer")
         )
         self._context_panel.border_title = "context"
-        self._prompt_panel.border_title = "last prompt"
-        self._answer_panel.border_title = "last answer"
+        self._prompt_panel.border_title = "attachments"
 
     def compose(self) -> ComposeResult:
-        yield from (self._context_panel, self._prompt_panel, self._answer_panel)
+        yield from (self._answer_panel, self._context_panel, self._prompt_panel)
 
-    def show(self, newest: Exchange | None, info: EngineInfo | None, context_used: int | None) -> None:
-        """Show the facts about the newest exchange, and hide empty panels."""
-        _fill(self._context_panel, context_rows(info, context_used) if info is not None else [])
-        _fill(self._prompt_panel, prompt_rows(newest) if newest is not None else [])
-        _fill(self._answer_panel, answer_rows(newest) if newest is not None else [])
+    def show(
+        self, exchange: Exchange | None, in_context: Exchange | None, info: EngineInfo | None, number: int | None
+    ) -> None:
+        """Show the facts about an exchange, and hide empty panels. `in_context`: the exchange whose prompt and answer
+        fill the context. `number`: the number of an exchange that is not the newest."""
+        is_open = exchange is None or exchange.is_running
+        is_told = is_open or (in_context is not None and in_context.answer.usage.prompt_tokens > 0)
+        most = info.max_model_len if info is not None else 0
+        _fill(self._context_panel, context_rows(in_context, most, is_told=is_told) if info is not None else [])
+        _fill(self._prompt_panel, prompt_rows(exchange) if exchange is not None else [])
+        _fill(self._answer_panel, answer_rows(exchange) if exchange is not None else [])
+        if exchange is not None:
+            which = "last answer" if number is None else f"answer {number}"
+            title = f"answering {elapsed(exchange.answer)}" if exchange.is_running else which
+            _title(self._answer_panel, title, exchange.answered_by)
 
 
 class FactsLine(Static):
@@ -223,49 +248,70 @@ def _fill(panel: Static, rows: list[Content]) -> None:
     panel.display = bool(rows)
 
 
-def context_rows(info: EngineInfo, context_used: int | None) -> list[Content]:
-    """Return a gauge of the context, its tokens, and their share of the limit; only its tokens if the limit is
-    unknown."""
-    used, most = context_used or 0, info.max_model_len
-    if not most or context_used is None:
-        known = [counted(used, "token")] if used else [f"? of {most:,}"] if most else []
-        return [_row(text, "") for text in known]
-    share = min(1.0, used / most)
-    style = "$text-warning" if share >= _NEARLY_FULL else "$accent"
-    filled = round(share * _ROW)
-    gauge = Content.assemble((_FULL * filled, style), (_EMPTY * (_ROW - filled), "$faint"))
-    return [gauge, _row(f"{used:,} of {most:,}", f"{share:.0%}", style if share >= _NEARLY_FULL else "")]
+def _title(panel: Static, title: str, subtitle: str) -> None:
+    if (panel.border_title, panel.border_subtitle) != (title, subtitle):
+        panel.border_title, panel.border_subtitle = Content(title), Content(subtitle)
+
+
+def context_rows(exchange: Exchange | None, most: int, *, is_told: bool = True) -> list[Content]:
+    """Return a bar of the context with the parts of an exchange's prompt and its answer, the tokens of each part, and
+    their share of the limit; without a bar if the limit is unknown (0). `is_told`: the engine tells the tokens."""
+    counts = context_parts(exchange) if exchange is not None else (0, 0, 0, 0)
+    used = sum(counts)
+    if not is_told:
+        return [_row(f"? of {most:,}", "")] if most else []
+    parts = [(*part, count) for part, count in zip(_PARTS, counts, strict=True) if count]
+    rows = [_row(f"{glyph} {name}", f"{count:,}", left=style) for name, glyph, style, count in parts]
+    if not most:
+        return [*rows, _row(counted(used, "token"), "")] if used else []
+    cells = [max(1, round(count / most * _ROW)) for *_, count in parts]
+    if cells and (over := sum(cells) - _ROW) > 0:
+        cells[cells.index(max(cells))] -= over
+    bar = [(glyph * width, style) for (_, glyph, style, _), width in zip(parts, cells, strict=True)]
+    style = "$text-warning" if used >= _NEARLY_FULL * most else ""
+    total = _row(f"{used:,} of {most:,}", f"{min(1.0, used / most):.0%}", style)
+    return [Content.assemble(*bar, (_FREE * (_ROW - sum(cells)), "$faint")), *rows, total]
+
+
+def context_parts(exchange: Exchange) -> tuple[int, int, int, int]:
+    """Return the tokens of an exchange's prompt up to the end of the system prompt (0 if unknown), of its media and of
+    the rest, and the tokens of its answer."""
+    answer, record, usage = exchange.answer, exchange.record, exchange.answer.usage
+    system = 0
+    if record is not None:
+        system = record.system_tokens or system_tokens(answer, record.system_prompt)
+    media = usage.media_tokens
+    return system, media, max(0, usage.prompt_tokens - system - media), usage.completion_tokens
 
 
 def prompt_rows(exchange: Exchange) -> list[Content]:
-    """Return the prompt's tokens: each attachment, and the text."""
-    usage, shares = exchange.answer.usage, prompt_media(exchange)
+    """Return the tokens of each attachment of the prompt."""
+    shares = prompt_media(exchange)
     shown = shares if len(shares) <= _MOST_SHARES else shares[: _MOST_SHARES - 1]
     rows = [_row(name_line(share.attachment, share.number), _tokens(share.tokens)) for share in shown]
     if len(shown) < len(shares):
         rest = shares[len(shown) :]
         rows.append(_row(f"… and {len(rest)} more", _sum(rest)))
-    if usage.prompt_tokens:
-        media = usage.media_tokens
-        rows += [_row("text", f"{usage.prompt_tokens - media:,}")] if media else []
-        rows.append(_row("tokens", f"{usage.prompt_tokens:,}"))
-        rows += [_row("cached", f"{usage.cached_tokens:,}")] if usage.cached_tokens else []
     return rows
 
 
 def answer_rows(exchange: Exchange) -> list[Content]:
-    """Return the answer's speed, stop reason, and sampling."""
+    """Return the answer's tokens, speed and stop reason, and the sampling that is not the default."""
     answer = exchange.answer
     labelled: list[tuple[str, str]] = []
-    if answer.usage.completion_tokens:
+    if answer.usage.completion_tokens or exchange.is_running:
         labelled.append(("tokens", f"{answer.usage.completion_tokens:,}"))
     labelled += answer_speed(answer)
+    labelled += [("cached", f"{answer.usage.cached_tokens:,} of prompt")] if answer.usage.cached_tokens else []
     sampling = _sampling(exchange)
     if sampling is not None:
-        labelled += [(name, PARAMETERS[name].format(value)) for name, value in sampling.numbers().items()]
+        dials = sampling.dials()
+        labelled += [(PARAMETERS[name].label, PARAMETERS[name].format(value)) for name, value in dials.items()]
+    if exchange.record is not None:
+        labelled += [(one_line(name), shown_value(value)) for name, value in other_dials(exchange.record.sampling)]
     if marks := exchange.marks():
         labelled.append(("", marks))
-    return [_labelled(name.replace("_", " "), value) for name, value in labelled]
+    return [_labelled(name, value) for name, value in labelled]
 
 
 def _sampling(exchange: Exchange) -> Sampling | None:
@@ -286,12 +332,13 @@ def _sum(shares: Iterable[PromptMedia]) -> str:
     return _tokens(None if None in counts else sum(count or 0 for count in counts))
 
 
-def _row(left: str, right: str, style: str = "") -> Content:
-    """Return a row with `left` (truncated if needed) and `right` aligned to the sides."""
+def _row(text: str, right: str, style: str = "", *, left: str = "$muted") -> Content:
+    """Return a row with `text` (truncated if needed) and `right` aligned to the sides. `left`: the style of `text`,
+    unless `style` is given."""
     room = _ROW - cell_len(right) - 1
-    left = one_line(left)
-    left = left if cell_len(left) <= room else set_cell_size(left, room - 1) + "…"
-    return Content.assemble((set_cell_size(left, room), style or "$muted"), " ", (right, style))
+    text = one_line(text)
+    text = text if cell_len(text) <= room else set_cell_size(text, room - 1) + "…"
+    return Content.assemble((set_cell_size(text, room), style or left), " ", (right, style))
 
 
 def _labelled(name: str, value: str) -> Content:

@@ -401,6 +401,7 @@ class ChatScreen(Screen[None]):
         self.query_one(QueueBar).show(self.chat.queue.messages, self.engines)
         self.show_status()
 
+    @on(Transcript.Ticked)
     def show_status(self) -> None:
         self.panel.set_class(self.chat.running is not None, "-busy")
         self.query_one(StatusBar).show()

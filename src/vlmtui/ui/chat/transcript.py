@@ -50,6 +50,9 @@ class Transcript(DocumentView):
 
         is_seen: bool
 
+    class Ticked(Message):
+        """Another second has passed while an answer runs."""
+
     @dataclass
     class Selected(Message):
         """A message or an answer was clicked."""
@@ -200,8 +203,9 @@ class Transcript(DocumentView):
         self.changed(block)
 
     def _tick(self) -> None:
-        """Show for how long answers have waited; stop once none runs."""
+        """Show for how long answers have waited, and tell the time; stop once none runs."""
         running = [block for _, block in self._shown.values() if block.answer.outcome is None]
+        self.post_message(self.Ticked())
         for block in running:
             if block.waits:
                 self.changed(block)

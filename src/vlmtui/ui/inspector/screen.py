@@ -20,15 +20,14 @@ from vlmtui.domain.generation import GenerateRequest, usage_of
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_numbered
+from vlmtui.session.generation import PromptMedia, media_items
 from vlmtui.session.media_facts import media_facts, resized_attachment
 from vlmtui.session.prompt_report import (
     PARTS,
     AnswerToken,
     Part,
-    PromptMedia,
     PromptReport,
     answer_tokens,
-    media_items,
     part_file,
     part_text,
     prompt_pieces,
@@ -111,7 +110,9 @@ class InspectorContent(msgspec.Struct, frozen=True):
         return cls(
             prompt_lines(inspected) if inspected.text else _lines(inspected.made_here),
             TokenRows(prompt_pieces(inspected), inspected.vocabulary),
-            media_items(inspected.prompt, inspected.attachments),
+            media_items(
+                inspected.prompt, inspected.attachments, inspected.recipe.media_tokens if inspected.recipe else ()
+            ),
             template_lines(template_of(inspected)),
             request_lines(inspected),
             answer_tokens(inspected),
