@@ -7,7 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 from vlmtui.ui.actions import SCOPES, Action, Scope
-from vlmtui.ui.keys import LEADER, default_keys, spell_key
+from vlmtui.ui.keys import LEADER, default_keys, spell_key, spell_path
 
 PAGE = Path(__file__).parent.parent / "docs" / "keys.md"
 _MOVES = {"up", "down", "left", "right", "page_up", "page_down", "first", "last", "home", "end"}
@@ -48,7 +48,7 @@ def _move_row(actions: Sequence[Action]) -> str:
 
 def ways(action: Action) -> list[str]:
     """Return an action's direct keys, then its key after Ctrl+X."""
-    led = f"{spell_key(default_keys(LEADER)[0])} {spell_key(action.leader)}"
+    led = f"{spell_key(default_keys(LEADER)[0])} {spell_path(action.leader)}"
     return [*map(spell_key, default_keys(action.id)), *([led] if action.leader else [])]
 
 

@@ -102,7 +102,7 @@ def test_a_key_restores_a_removed_placeholder(comparing: Terminal, picture: Pict
     comparing.type(RIGHT * len(BEFORE))
     comparing.type(DELETE * len(PLACEHOLDER))
     comparing.wait_for(lambda text: f"{PLACEHOLDER} = Image #1" not in text and "1 too few" in text)
-    warned = comparing.wait_for("F8 Fix")
+    warned = comparing.wait_for(". Fix")
     assert "0 image placeholders for 1" in warned
     comparing.press("f8")
     comparing.wait_for(f"{PLACEHOLDER} = Image #1")

@@ -110,7 +110,7 @@ async def test_the_tour_works(loaded_worker: Paths, tmp_path: Path, monkeypatch:
         await user.waits_for(lambda: screen.comparison.is_over)
         await user.waits_for("First difference: token")
 
-        await user.follows("Does it look?")
+        await user.follows("Blind test")
         await user.waits_for(lambda: isinstance(app.screen, FanOutScreen))
         await user.waits_for("without the picture")
         await user.follows("Stop, back")

@@ -116,11 +116,11 @@ class Chat:
         await self.until(lambda: len(self.controller.exchanges) > count and not self.last.is_running)
         await self.until(lambda: answers_of(self.screen)[-1].answer.outcome is not None)
 
-    async def lead(self, key: str) -> None:
-        """Press the leader and a key, and wait until the strip of leader keys is gone."""
+    async def lead(self, *keys: str) -> None:
+        """Press the leader and keys, and wait until the strip of leader keys is gone."""
         await self.pilot.press("ctrl+x")
         await self.until(lambda: isinstance(self.app.screen, LeaderScreen))
-        await self.pilot.press(key)
+        await self.pilot.press(*keys)
         await self.until(lambda: not isinstance(self.app.screen, LeaderScreen))
 
     async def paste(self, text: str) -> None:

@@ -171,7 +171,7 @@ async def test_the_fault_of_a_file_is_shown_in_full(folder: Path) -> None:
         assert len(app.preview.facts_text.splitlines()) > 1
 
 
-@pytest.mark.parametrize("key", ["insert", "ctrl+space", "ctrl+@"])
+@pytest.mark.parametrize("key", ["ctrl+space", "ctrl+@"])
 async def test_a_mark_is_seen_and_counted_before_a_long_path(folder: Path, key: str) -> None:
     deep = folder / ("long" * 30)
     deep.mkdir()
@@ -231,12 +231,12 @@ async def test_one_key_marks_or_unmarks_all_shown_files(folder: Path) -> None:
     app = Host(folder)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
-        await pilot.press("p", "n", "g", "ctrl+x", "a")
+        await pilot.press("p", "n", "g", "ctrl+x", "A")
         assert [path.name for path in app.browser.marked] == ["[red]broken[.png", "a.png", "b.png"]
         assert "3 marked" in app.state()
-        await pilot.press("ctrl+x", "a")
+        await pilot.press("ctrl+x", "A")
         assert app.browser.marked == []
-        await pilot.press("escape", "a", ".", "ctrl+x", "a")
+        await pilot.press("escape", "a", ".", "ctrl+x", "A")
         assert "1 marked" in app.state() and "1 of 3 files" in app.state()
         await pilot.press("enter")
         assert app.result == [folder / "a.png"]
@@ -380,9 +380,9 @@ async def test_thousands_of_files(tmp_path: Path) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.browser.query_one(FileList).rows) == 5000)
         assert "5,000 files" in app.state()
-        await pilot.press("4", "9", "9", "ctrl+x", "a", "ctrl+x", "O")
+        await pilot.press("4", "9", "9", "ctrl+x", "A", "ctrl+x", "O")
         assert "15 marked" in app.state() and "15 of 5,000 files" in app.state()
-        await pilot.press("escape", "ctrl+x", "a", "end")
+        await pilot.press("escape", "ctrl+x", "A", "end")
         await until(pilot, lambda: "5,000 marked" in app.state())
 
 
@@ -393,7 +393,7 @@ async def test_the_active_keys_are_shown(folder: Path) -> None:
         await until(
             pilot, lambda: "Enter Open · Space Mark · ← Parent folder · ~ / Path · Esc Cancel" in screen_text(app)
         )
-        assert "Ctrl+X… a Mark all · O Sort · H Hidden" in screen_text(app)
+        assert "Ctrl+X… A Mark all · O Sort · H Hidden" in screen_text(app)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12)])

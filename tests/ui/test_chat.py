@@ -61,7 +61,7 @@ async def test_death_mid_answer_keeps_it_and_one_key_restarts_another_retries(ch
         assert "killed" in note
         assert "Ctrl+R sends it again, once the engine is loaded" in note
         await chat.until(lambda: chat.app.engines.state is EngineState.DEAD)
-        await chat.until(lambda: "F5 restarts" in str(chat.screen.query_one(StatusBar).render()))
+        await chat.until(lambda: "Ctrl+X g r restarts" in str(chat.screen.query_one(StatusBar).render()))
         await chat.send("lost?")
         assert chat.composer.text == "lost?"
         await chat.pilot.press("f5")
@@ -152,9 +152,9 @@ async def test_changed_files_of_the_model_are_told_and_a_key_loads_them(chatting
     async with chatting(["One."], ["Two."]) as chat:
         chat.host.engine.changed = ("chat_template.jinja",)
         await chat.say("first")
-        told = "loaded: chat_template.jinja. The engine has the earlier files. F5 restarts it."
+        told = "loaded: chat_template.jinja. The engine has the earlier files. Ctrl+X g r restarts it."
         await chat.until(lambda: told in chat.notes)
-        await chat.until(lambda: "files changed · F5 reloads" in chat.screen_text())
+        await chat.until(lambda: "files changed · Ctrl+X g r reloads" in chat.screen_text())
         await chat.pilot.press("f5")
         await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engines.is_loaded)
         await chat.until(lambda: "files changed" not in chat.screen_text())

@@ -450,7 +450,7 @@ async def test_the_narrowest_footer_leads_to_the_other_view_and_to_the_answers(
 
 
 async def test_the_footer_has_one_order_in_all_views(comparing: StartComparing) -> None:
-    titles = ["Send both", "Next view", "Back"]
+    titles = ["Send both", "Back", "Next view"]
     async with comparing(size=(80, 24)) as compare:
         for side in ("#chat-side", "#raw-side", "#difference"):
             await compare.until(lambda side=side: compare.screen.query_one(side).has_pseudo_class("focus-within"))  # type: ignore[misc]
@@ -517,7 +517,7 @@ async def test_a_stored_comparison_opens_read_only_and_runs_again(comparing: Sta
         chat = compare.chat
         await compare.press("escape")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
-        await chat.lead("h")
+        await chat.lead("b", "c")
         await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen) and chat.app.screen.is_mounted)
         assert "prompts differ, answers differ" in str(
             chat.app.screen.query_one(OptionList).get_option_at_index(0).prompt
@@ -631,7 +631,7 @@ async def test_compare_sends_without_the_image_and_closes_when_an_answer_is_used
     comparing: StartComparing,
 ) -> None:
     async with comparing(["As sent."], ["Without."], ["Grey."], ["Blurred."], image=True) as compare:
-        await compare.chat.lead("x")
+        await compare.chat.lead("p", "l")
         await compare.until(lambda: isinstance(compare.chat.app.screen, FanOutScreen))
         fan_out = compare.chat.app.screen
         assert isinstance(fan_out, FanOutScreen)
@@ -639,7 +639,7 @@ async def test_compare_sends_without_the_image_and_closes_when_an_answer_is_used
         await compare.press("escape")
         await compare.until(lambda: isinstance(compare.chat.app.screen, CompareScreen))
         assert compare.chat.controller.draft.words == "What is this?"
-        await compare.chat.lead("x")  # the same answers again
+        await compare.chat.lead("p", "l")  # the same answers again
         await compare.until(lambda: isinstance(compare.chat.app.screen, FanOutScreen))
         assert len(compare.chat.host.engine.requests) == 4
         await compare.press("enter")

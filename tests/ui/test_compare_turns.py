@@ -245,7 +245,7 @@ async def test_a_stored_comparison_has_folded_turns_and_thumbnails(
         await turns.until(lambda: turns.screen.comparison.is_over and turns.kept == 1)
         await chat.pilot.press("escape")
         await chat.until(lambda: chat.app.screen is chat.screen)
-        await chat.lead("h")
+        await chat.lead("b", "c")
         await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen) and chat.app.screen.is_mounted)
         await chat.pilot.press("enter")
         await chat.until(lambda: isinstance(chat.app.screen, StoredComparisonScreen))

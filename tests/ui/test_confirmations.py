@@ -78,7 +78,7 @@ async def test_the_death_of_an_idle_engine_is_reported(chatting: StartChat) -> N
         await chat.until(lambda: "The engine was killed by signal 9. shapes is loading again." in chat.notes)
         await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engines.is_loaded)
         chat.host.engine.die("The engine was killed by signal 9.")
-        await chat.until(lambda: "signal 9. F5 restarts it." in chat.notes)
+        await chat.until(lambda: "signal 9. Ctrl+X g r restarts it." in chat.notes)
 
 
 async def test_the_death_during_an_answer_is_reported_only_there(chatting: StartChat) -> None:

@@ -432,7 +432,7 @@ async def test_pinning_or_deleting_twice_at_once(listing: ShowList) -> None:
         await shown.until(lambda: shown.titles == ["Receipts", "Cats", "Shapes"])
 
 
-@pytest.mark.parametrize("keys", ["N", "asterisk", "delete", "enter", "escape enter"])
+@pytest.mark.parametrize("keys", ["ctrl+n", "asterisk", "delete", "enter", "escape enter"])
 async def test_keys_typed_after_escape_do_nothing(listing: ShowList, keys: str) -> None:
     async with listing(three) as shown:
         before = await shown.store.run(lambda store: store.conversations())
@@ -547,7 +547,7 @@ async def test_an_unreadable_store_is_reported(listing: ShowList, monkeypatch: p
 
 async def test_n_asks_for_a_new_chat(listing: ShowList) -> None:
     async with listing() as shown:
-        await shown.press("N")
+        await shown.press("ctrl+n")
         await shown.until(lambda: any(isinstance(item, ConversationsScreen.NewChatWanted) for item in shown.posted))
 
 
@@ -586,7 +586,7 @@ async def test_the_chat_goes_on_with_the_chosen_conversation_and_begins_new_ones
         first = chat.controller.id
         await chat.pilot.press("ctrl+l")
         await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))
-        await chat.pilot.press("N")
+        await chat.pilot.press("ctrl+n")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and not chat.controller.exchanges)
         await chat.say("second question")
         assert chat.controller.id != first

@@ -139,7 +139,7 @@ async def test_excluded_attachments_are_struck_out_and_one_key_includes_them(
         sent = [[item.name for item in turn.attachments] for turn in prompt.turns]  # type: ignore[union-attr]
         assert sent == [[], [], ["b.png"], [], []]
         assert [turn.text for turn in prompt.turns][:2] == ["What is a?", "One."]  # type: ignore[union-attr]
-        await chat.lead("u")
+        await chat.lead("a", "u")
         await chat.until(lambda: "▣ 1 a.png" in chat.screen_text() and "▣ 2 b.png" in chat.screen_text())
         await chat.say("And again?")
         prompt = chat.host.engine.requests[-1].prompt

@@ -240,7 +240,7 @@ async def test_escape_stops_all_then_leaves_and_the_answers_are_there_again(chat
         await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen))
         assert [lane.answer.text for lane in fanned(chat).fan_out.lanes] == ["Half ", "Also "]
         assert len(chat.host.engine.requests) == 2
-        await chat.pilot.press("N")
+        await chat.pilot.press("ctrl+n")
         await chat.until(lambda: isinstance(chat.app.screen, PlanScreen))
 
 
@@ -299,7 +299,7 @@ async def test_one_key_sends_without_the_image_and_shows_the_likelihood(
         await chat.until(lambda: bool(chat.controller.draft.attachments) and not chat.controller.draft.pending)
         await chat.say("What is this?")
         chat.host.engine.score = lambda request: -0.1 if attachments_of(request.prompt) else -1.1
-        await chat.lead("x")
+        await chat.lead("p", "l")
         await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).scores is not None)
         await chat.until(lambda: fanned(chat).differences is not None)
         screen = fanned(chat)
@@ -329,7 +329,7 @@ async def test_the_selected_message_is_sent_without_its_image(chatting: StartCha
         await chat.until(lambda: chat.screen.marked is not None)
         first = chat.controller.exchanges[0]
         assert chat.screen.marked is not None and chat.screen.marked.exchange is first
-        await chat.lead("x")
+        await chat.lead("p", "l")
         await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).differences is not None)
         for request in chat.host.engine.requests[2:]:
             assert isinstance(request.prompt, ChatPrompt)
@@ -339,7 +339,7 @@ async def test_the_selected_message_is_sent_without_its_image(chatting: StartCha
 async def test_a_message_without_an_image_has_none_to_leave_out(chatting: StartChat) -> None:
     async with chatting(RED) as chat:
         await chat.say("Hello")
-        await chat.lead("x")
+        await chat.lead("p", "l")
         await chat.until(lambda: "There is no picture to leave out." in chat.notes)
         assert isinstance(chat.app.screen, ChatScreen)
 

@@ -28,7 +28,7 @@ async def test_words_and_lines_are_cut_and_put_in_again(chatting: StartChat) -> 
         await chat.until(lambda: chat.composer.text == "")
         await chat.pilot.press("ctrl+y")
         await chat.until(lambda: chat.composer.text == " two ")
-        await chat.pilot.press("ctrl+x", "a", "ctrl+k")
+        await chat.pilot.press("ctrl+x", "t", "a", "ctrl+k")
         await chat.until(lambda: chat.composer.text == "")
 
 

@@ -145,13 +145,13 @@ async def test_the_chat_opens_it_for_the_last_answer(chatting: StartChat, tmp_pa
         await chat.paste(str(picture(tmp_path)))
         await chat.until(lambda: bool(chat.controller.draft.tokens))
         await chat.say("Where is the cat?")
-        await chat.lead("W")
+        await chat.lead("p", "b")
         await chat.until(lambda: isinstance(chat.app.screen, PlacesScreen))
         await chat.until(lambda: "a guess: no record says it" in chat_text(chat.app))
         await chat.pilot.press("escape")
         await chat.until(lambda: not isinstance(chat.app.screen, PlacesScreen))
         await chat.say("And now?")
-        await chat.lead("W")
+        await chat.lead("p", "b")
         await chat.until(lambda: "No boxes, polygons, points or times" in chat.notes)
 
 

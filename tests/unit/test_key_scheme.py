@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from vlmtui.ui.actions import ACTIONS, SCOPES, Action
-from vlmtui.ui.keys import default_keys
+from vlmtui.ui.actions import ACTIONS, SCOPES, SUBMENUS, Action
+from vlmtui.ui.chat.suggestions import matching_actions
+from vlmtui.ui.keys import default_keys, is_safe
 
 ALIKE = [
     set(names.split())
@@ -40,8 +41,6 @@ ALIKE = [
     )
 ]
 """Names of actions that mean the same on different screens, and may share a key."""
-OPENS = {"inspector.close": "inspect"}
-"""Keys that open a screen, and on that screen close it."""
 FREE = {"enter", "space", "left", "right", "up", "down"}
 """Keys with a fixed kind of meaning: Enter runs the main action, Space chooses or unfolds, arrows move."""
 
@@ -55,9 +54,7 @@ def meanings() -> dict[str, dict[str, list[str]]]:
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for action in ACTIONS.values():
         for key in default_keys(action.id):
-            opener = OPENS.get(action.id)
-            opens = opener is not None and key in default_keys(opener)
-            found[key][opener if opens and opener else action.name].append(action.id)
+            found[key][action.name].append(action.id)
         if action.leader:
             found[f"ctrl+x {action.leader}"][action.name].append(action.id)
     return found
@@ -70,17 +67,26 @@ def test_no_key_has_two_meanings_in_the_whole_app() -> None:
     assert {key: by for key, by in shared.items() if not any(by.keys() <= alike for alike in ALIKE)} == {}
 
 
-def test_every_key_of_the_chat_after_the_leader_stands_under_a_heading() -> None:
-    leaders = {action.leader for action in SCOPES["chat"].actions if action.leader}
-    assert leaders == set(" ".join(SCOPES["chat"].groups.values()).split())
+def test_the_first_level_after_the_leader_is_small_and_keeps_its_letters() -> None:
+    actions = (action for name in ("chat", "editor", "app") for action in SCOPES[name].actions if action.leader)
+    first = {action.leader.split()[0] for action in actions}
+    assert len(first) <= 19 and first >= set(SUBMENUS)
+    paths = [action.leader.split() for action in ACTIONS.values() if action.leader]
+    assert all((path[0] in SUBMENUS) == (len(path) == 2) for path in paths), "a key opens a submenu on every screen"
+
+
+def test_an_action_has_at_most_two_keys() -> None:
+    many = [action.id for action in ACTIONS.values() if len(default_keys(action.id)) + bool(action.leader) > 2]
+    assert many == []
+
+
+def test_the_first_commands_of_the_menu_are_those_that_people_need() -> None:
+    first = [action.slash for action in matching_actions("/")][:8]
+    assert first == ["/attach", "/compare", "/inspect", "/fan", "/retry", "/edit", "/find", "/save"]
 
 
 def test_nothing_is_reached_by_a_function_key_or_alt_alone() -> None:
     """Terminals, desktops and Macs may take them, so Ctrl, a letter, the leader or a slash command does it too."""
-
-    def is_safe(key: str) -> bool:
-        return not (key.startswith("alt+") or (key[0] == "f" and key[1:].isdecimal()))
-
     lonely = [
         action.id
         for action in ACTIONS.values()

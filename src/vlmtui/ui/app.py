@@ -31,7 +31,7 @@ from vlmtui.terminal import TerminalQuestion
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, bindings, method_of
 from vlmtui.ui.departure import Departure
-from vlmtui.ui.keys import KeyBindings, error_text, spell_key, with_remedy
+from vlmtui.ui.keys import KeyBindings, error_text, latin_key, spell_key, with_remedy
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew, TextTyped
 from vlmtui.ui.model_loading import ModelLoading
 from vlmtui.ui.models.screen import ModelsScreen
@@ -122,7 +122,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self._interrupted: InterruptedAnswers | None = None
         self._departure = Departure(self)
         self.typed_ahead = TypedAhead(self, partial(self._post_to_screens, TextTyped))
-        self.key_queue = KeyQueue(self, super().on_event, keeps=self.typed_ahead.take)
+        self.key_queue = KeyQueue(self, self._deliver, keeps=self.typed_ahead.take)
         self._is_begun = False
         """True once the conversation to continue is open, if there is one."""
         self._logged_engine: Engine | None = None
@@ -170,6 +170,15 @@ class VlmtuiApp(App[ExitReport | None]):
 
     async def on_event(self, event: events.Event) -> None:
         await self.key_queue.take(event)
+
+    async def _deliver(self, event: events.Event) -> None:
+        """Give an event to Textual. A Cyrillic or Greek letter that no text field takes becomes the Latin letter of its
+        key."""
+        if isinstance(event, events.Key) and self.screen_stack:
+            target = self.focused or self.screen
+            if not target.check_consume_key(event.key, event.character):
+                event = latin_key(event)
+        await super().on_event(event)
 
     def get_default_screen(self) -> Screen[None]:
         """Return the lowest screen: the list of models if the app begins with it, since laying out Textual's empty

@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.screen import ModalScreen, SystemModalScreen
 from textual.widgets import Static
 
-from vlmtui.ui.actions import SCOPES, Scope, bindings
+from vlmtui.ui.actions import SCOPES, SUBMENUS, Scope, bindings
 from vlmtui.ui.document.blocks import TextBlock
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import Line, Lines, one, wrapped
@@ -22,14 +22,13 @@ from vlmtui.ui.keys import LEADER, LeaderEntry, hint, key_bindings, key_of, lead
 from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.line_editing import LineInput
 
-_COLUMN_GAP = 3
-_GROUPS = ("Message", "Look closer", "Attachments", "Chats and models")
-"""Headings that come first; then the screen's, and the app's last."""
+_COLUMN_GAP = 2
 
 
 class LeaderScreen(ModalScreen[LeaderEntry | None]):
-    """The strip of keys that work after the leader key. Returns the entry of the pressed key, or None for Escape. For
-    any other key it shows a note."""
+    """The strip of keys that work after the leader key, below the screen that the user looks at. A key of `SUBMENUS`
+    shows the keys that follow it. Returns the entry of the pressed keys, or None for Escape. For any other key it shows
+    a note."""
 
     AUTO_FOCUS = ""
     DEFAULT_CSS = """
@@ -40,9 +39,10 @@ class LeaderScreen(ModalScreen[LeaderEntry | None]):
             width: 100%;
             height: auto;
             max-height: 100%;
-            padding: 0 2;
+            padding: 0 1;
             background: $panel;
             border-top: solid $accent;
+            border-title-color: $accent;
         }
     }
     """
@@ -52,43 +52,52 @@ class LeaderScreen(ModalScreen[LeaderEntry | None]):
     def __init__(self, entries: Mapping[str, LeaderEntry]) -> None:
         super().__init__()
         self._entries = entries
-        self._said = ""
+        self._pressed = ""
+        """The key of a submenu, with a blank; empty on the first level."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="strip", markup=False)
 
     @on(events.Resize)
     def _show(self) -> None:
-        close = f" then a key · {hint(self.app, 'leader_screen.close')}"
-        said = Content.styled(f"   {self._said}", "$text-warning") if self._said else Content()
-        title = Content.assemble((key_of(self.app, LEADER), "bold $accent"), close, said)
-        width = (self.query_one("#strip").content_size.width or self.app.size.width) - 1
-        self.query_one("#strip", Static).update(Content("\n").join([title, *_columns(self._blocks(), width)]))
+        strip = self.query_one("#strip", Static)
+        strip.update(Content("\n").join(_columns(self._choices(), strip.content_size.width or self.app.size.width)))
+        keys = self._pressed.strip()
+        title = f"{key_of(self.app, LEADER)} {spell_key(keys)} {SUBMENUS[keys]}" if keys else key_of(self.app, LEADER)
+        self._title(Content(f"{title} · {hint(self.app, 'leader_screen.close')}"))
+
+    def _title(self, title: Content) -> None:
+        self.query_one("#strip", Static).border_title = title
 
     async def on_key(self, event: events.Key) -> None:
-        keys = key_bindings(self.app)
-        if event.key in (*keys.of("leader_screen.close"), *keys.of("interrupt")):
+        bound = key_bindings(self.app)
+        if event.key in (*bound.of("leader_screen.close"), *bound.of("interrupt")):
             return
         event.stop()
         event.prevent_default()
-        entry = self._entries.get(event.key)
-        if entry is not None:
-            self.dismiss(entry)
-        else:
-            self._said = f"{spell_key(event.key)} does nothing here."
+        keys = self._pressed + event.key
+        if keys in self._entries:
+            self.dismiss(self._entries[keys])
+        elif any(path.startswith(f"{keys} ") for path in self._entries):
+            self._pressed = f"{keys} "
             self._show()
+        else:
+            self._title(Content.styled(f"{_named(event)} does nothing here.", "$text-warning"))
 
     def action_close(self) -> None:
         self.dismiss(None)
 
-    def _blocks(self) -> list[list[Content]]:
-        """Return the lines of each group of keys: the group's heading, then its keys."""
-        groups: dict[str, list[LeaderEntry]] = {group: [] for group in _GROUPS}
-        for entry in self._entries.values():
-            groups.setdefault(entry.group, []).append(entry)
-        last = groups.pop("App", [])
-        groups["App"] = last
-        return [_block(group, entries) for group, entries in groups.items() if entries]
+    def _choices(self) -> list[Content]:
+        """Return each key that works next, with its title."""
+        titles: dict[str, tuple[str, bool]] = {}
+        for path, entry in self._entries.items():
+            key, _, more = path.removeprefix(self._pressed).partition(" ")
+            if path.startswith(self._pressed):
+                titles[key] = (f"{SUBMENUS[key]}…", False) if more else (entry.action.title, bool(entry.lacking))
+        return [
+            Content.assemble((spell_key(key), "bold $accent"), " ", (title, "dim" if is_dim else ""))
+            for key, (title, is_dim) in titles.items()
+        ]
 
 
 def show_leader(app: App[Any]) -> None:
@@ -105,29 +114,24 @@ def show_leader(app: App[Any]) -> None:
         app.push_screen(LeaderScreen(leader_entries(screen)), run)
 
 
-def _block(group: str, entries: Sequence[LeaderEntry]) -> list[Content]:
-    keys = [spell_key(entry.action.leader) for entry in entries]
-    width = max(map(len, keys))
-    rows = (
-        Content.assemble((key.rjust(width), "bold $accent"), " ", (entry.action.title, "dim" if entry.lacking else ""))
-        for key, entry in zip(keys, entries, strict=True)
-    )
-    return [Content.styled(group, "$muted"), *rows]
+def _named(event: events.Key) -> str:
+    """Return a key as written in a sentence; if it is no ASCII character, with its code point."""
+    character = event.character or ""
+    is_plain = len(character) != 1 or character.isascii()
+    return spell_key(event.key) if is_plain else f"{character} (U+{ord(character):04X})"
 
 
-def _columns(blocks: Sequence[list[Content]], width: int) -> list[Content]:
-    """Arrange blocks of lines side by side, in as many columns as fit into `width` cells. Each block goes below the
-    shortest column."""
-    if not blocks:
+def _columns(cells: Sequence[Content], width: int) -> list[Content]:
+    """Return cells in rows with aligned columns, as many as fit into `width`."""
+    for count in range(len(cells), 0, -1):
+        widths = [max(cell.cell_length for cell in cells[at::count]) for at in range(count)]
+        if count == 1 or sum(widths) + _COLUMN_GAP * (count - 1) <= width:
+            break
+    else:
         return []
-    widest = max(line.cell_length for block in blocks for line in block) + _COLUMN_GAP
-    columns: list[list[Content]] = [[] for _ in range(max(1, min(len(blocks), width // widest)))]
-    for block in blocks:
-        shortest = min(columns, key=len)
-        shortest += block
-    rows = max(map(len, columns))
-    cells = [[column[at] if at < len(column) else Content() for column in columns] for at in range(rows)]
-    return [Content.assemble(*(cell.pad_right(widest - cell.cell_length) for cell in row)) for row in cells]
+    gap = " " * _COLUMN_GAP
+    padded = [cell.pad_right(widths[at % count] - cell.cell_length) for at, cell in enumerate(cells)]
+    return [Content(gap).join(padded[at : at + count]) for at in range(0, len(cells), count)]
 
 
 _GAP = 2

@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Any
 
 import msgspec
+from textual import events
 from textual.actions import parse
 from textual.app import App
 from textual.binding import Binding
@@ -56,6 +57,12 @@ _SPELLED = {
 }
 LEADER = "leader"
 """The id of the action whose key is the leader."""
+_LAYOUTS = (
+    ("йцукенгшщзхъфывапролдячсмитьбюіїё", "qwertyuiop[]asdfghjklzxcvbnm,.s]`"),
+    ("ςερτυθιοπασδφγηξκλζχψωβνμ", "wertyuiopasdfghjklzxcvbnm"),
+)
+"""Letters of other keyboard layouts, and those that a Latin layout has on the same keys."""
+_LATIN = {letter: latin for letters, latins in _LAYOUTS for letter, latin in zip(letters, latins, strict=True)}
 _EXAMPLES = "Examples: ctrl+a, f5, alt+x, shift+up, escape."
 
 
@@ -87,6 +94,10 @@ class KeyBindings:
     def of(self, id: str) -> tuple[str, ...]:
         """Return an action's keys, as Textual names them; empty if the action has no key."""
         return self._keys.get(id, default_keys(id))
+
+    def is_chosen(self, id: str) -> bool:
+        """Return whether the user gave the action its keys."""
+        return id in self._chosen
 
     def chosen(self, *scopes: str) -> frozenset[str]:
         """Return the keys that the user assigned to actions of these scopes."""
@@ -192,6 +203,17 @@ def parse_key(text: str) -> str | None:
     return "+".join([*modifiers, name])
 
 
+def latin_key(event: events.Key) -> events.Key:
+    """Return the key that a Latin keyboard layout has in the place of a Cyrillic or Greek letter (`с`, `ctrl+с`); any
+    other key as it is."""
+    modifiers, plus, letter = event.key.rpartition("+")
+    latin = _LATIN.get(letter.lower())
+    if latin is None:
+        return event
+    latin = latin.upper() if letter.isupper() else latin
+    return events.Key(f"{modifiers}{plus}{parse_key(latin)}", None if modifiers else latin)
+
+
 def key_bindings(app: App[Any]) -> KeyBindings:
     """Return the app's `key_bindings`; the defaults for an app without them."""
     found = getattr(app, "key_bindings", None)
@@ -204,19 +226,26 @@ def shown_keys(app: App[Any], action: Action, most: int = 1) -> str:
 
 
 def ways(app: App[Any], action: Action) -> list[str]:
-    """Return the ways to run an action by keys: first its own keys, then its leader key, last those of its own keys
-    that a focused text field would insert as text."""
+    """Return the ways to run an action by keys: first those of its own keys that work in every terminal or that the
+    user chose, then its leader key, its other keys, and last those that a focused text field would insert as text."""
     bound = key_bindings(app)
     typed = [key for key in bound.of(action.id) if _is_typed(key) and _types(action)]
-    keys = [spell_key(key) for key in bound.of(action.id) if key not in typed]
-    return [*keys, *led(app, action), *map(spell_key, typed)]
+    own = [key for key in bound.of(action.id) if key not in typed]
+    safe = [key for key in own if is_safe(key) or bound.is_chosen(action.id)]
+    unsafe = [key for key in own if key not in safe]
+    return [*map(spell_key, safe), *led(app, action), *map(spell_key, [*unsafe, *typed])]
 
 
 def led(app: App[Any], action: Action) -> list[str]:
-    """Return how to run an action with the leader key: both keys, as `["Ctrl+X o"]`; an empty list if the action has no
+    """Return how to run an action with the leader key: all keys, as `["Ctrl+X o"]`; an empty list if the action has no
     leader key."""
     leaders = key_bindings(app).of(LEADER)
-    return [f"{spell_key(leaders[0])} {spell_key(action.leader)}"] if action.leader and leaders else []
+    return [f"{spell_key(leaders[0])} {spell_path(action.leader)}"] if action.leader and leaders else []
+
+
+def prefers_leader(app: App[Any], action: Action) -> bool:
+    """Return whether the first of the `ways` to run an action is its leader key."""
+    return ways(app, action)[:1] == led(app, action) != []
 
 
 def key_of(app: App[Any], id: str) -> str:
@@ -238,8 +267,15 @@ def with_keys(app: App[Any], text: str) -> str:
 
 
 def hint(app: App[Any], *ids: str) -> str:
-    """Return keys and titles of actions: `Ctrl+S Apply · Esc Cancel`."""
-    return " · ".join(f"{key_of(app, id)} {ACTIONS[id].title}" for id in ids)
+    """Return keys and titles of actions: `Ctrl+S Apply · Esc Cancel`. The leader stands only before the first key that
+    follows it: `Ctrl+X . Fix · Enter Use answer`."""
+    shown: list[str] = []
+    is_led = False
+    for action in map(ACTIONS.__getitem__, ids):
+        leads = prefers_leader(app, action)
+        shown.append(f"{spell_path(action.leader) if leads and is_led else key_of(app, action.id)} {action.title}")
+        is_led = leads
+    return " · ".join(shown)
 
 
 def with_remedy(app: App[Any], text: str, remedy: Remedy | None) -> str:
@@ -260,6 +296,16 @@ def spell_key(key: str) -> str:
     if modifiers or len(shown) > 1:
         shown = shown[:1].upper() + shown[1:]
     return "+".join([*(one.capitalize() for one in modifiers), shown])
+
+
+def spell_path(path: str) -> str:
+    """Return keys that are pressed one after the other as written in a sentence: `p v`."""
+    return " ".join(map(spell_key, path.split()))
+
+
+def is_safe(key: str) -> bool:
+    """Return whether a key arrives in every terminal: some take function keys and Alt combinations for themselves."""
+    return not re.fullmatch(r"alt\+.*|f\d+", key)
 
 
 def _types(action: Action) -> bool:
@@ -302,14 +348,13 @@ def _in_sentence(title: str) -> str:
 
 
 _APP_WIDE = frozenset(action.id for action in SCOPES["app"].actions)
+_RANKS = {id: number for number, id in enumerate(ACTIONS)}
 
 
 class LeaderEntry(msgspec.Struct, frozen=True):
     """An action that a leader key runs."""
 
     action: Action
-    group: str
-    """The heading above the action in the strip of leader keys."""
     command: str
     """The Textual action to run."""
     node: DOMNode
@@ -317,10 +362,16 @@ class LeaderEntry(msgspec.Struct, frozen=True):
     lacking: str = ""
     """Why the engine can't do it; empty if it can."""
 
+    @property
+    def _place(self) -> tuple[bool, bool, bool, int]:
+        scope = self.action.id.partition(".")[0]
+        return self.action.id == "help", self.action.id in _APP_WIDE, scope == "editor", _RANKS[self.action.id]
+
 
 def leader_entries(screen: Screen[Any]) -> dict[str, LeaderEntry]:
-    """Return the actions that leader keys run now, by key. If several have the same key, the focused widget's action
-    comes before the screen's, and the screen's before the app's."""
+    """Return the actions that leader keys run now, by their keys after the leader (`c`, `p v`): the screen's in the
+    order of the table, then those of text fields and of the app. If several have the same key, the focused widget's
+    action comes before the screen's, and the screen's before the app's."""
     found: dict[str, LeaderEntry] = {}
     first: set[str] = set()
     for node, binding in _bindings(screen):
@@ -333,8 +384,8 @@ def leader_entries(screen: Screen[Any]) -> dict[str, LeaderEntry]:
             continue
         if binding.priority:
             first.add(action.leader)
-        found[action.leader] = LeaderEntry(action, _heading(action), binding.action, node, lacking_of(screen, action))
-    return found
+        found[action.leader] = LeaderEntry(action, binding.action, node, lacking_of(screen, action))
+    return dict(sorted(found.items(), key=lambda item: item[1]._place))
 
 
 def lacking_of(screen: Screen[Any], action: Action) -> str:
@@ -363,8 +414,3 @@ def _is_possible(screen: Screen[Any], node: DOMNode, command: str) -> bool:
     named, name, parameters = parse(command)
     target = {"app": screen.app, "screen": screen}.get(named, node)
     return bool(target.check_action(name, parameters))
-
-
-def _heading(action: Action) -> str:
-    scope = next(scope for scope in SCOPES.values() if action in scope.actions)
-    return next((title for title, keys in scope.groups.items() if action.leader in keys.split()), scope.title)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from textual.actions import parse
 from textual.command import DiscoveryHit, Hit, Hits, Provider
@@ -21,20 +21,17 @@ _KEYS_ONLY = ("leader", "interrupt", "command_palette")
 """Actions of the app that make sense only as keys."""
 
 
-def available_actions(screen: Screen[object]) -> Iterator[Action]:
+def available_actions(screen: Screen[Any]) -> Iterator[Action]:
     """Yield the actions that a screen offers now, then the app's."""
     scope = SCOPES.get(getattr(screen, "SCOPE", ""))
     for action in scope.actions if scope else ():
-        if not action.moves and _is_available(screen, action):
+        _, name, parameters = parse(action.command)
+        check = ("run", (action.id,)) if scope and scope.by_id else (name, parameters)
+        if not action.moves and method_of(screen, name) is not None and screen.check_action(*check):
             yield action
     for action in SCOPES["app"].actions:
         if action.id not in _KEYS_ONLY:
             yield action
-
-
-def _is_available(screen: Screen[object], action: Action) -> bool:
-    _, name, parameters = parse(action.command)
-    return method_of(screen, name) is not None and bool(screen.check_action(name, parameters))
 
 
 class ActionCommands(Provider):

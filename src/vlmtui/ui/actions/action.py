@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 UNBOUND = "unbound"
 """The key of an action without one: Textual's bindings and keymap need a name."""
+SUBMENUS = {"a": "Attach", "p": "Image", "b": "Branch", "t": "Text", "g": "Engine"}
+"""Keys that open a further row of keys after the leader key, and its title."""
 
 
 def method_of(screen: object, name: str) -> Callable[..., object] | None:
@@ -35,13 +37,14 @@ class Action(msgspec.Struct, frozen=True):
     keys: str = ""
     """Default keys as in a Textual binding (`ctrl+o`, or several separated by commas); empty: no key."""
     leader: str = ""
-    """The key that runs it after the leader key, Ctrl+X (`c`); empty: none."""
+    """The keys that run it after the leader key, Ctrl+X: one (`c`), or one of `SUBMENUS` and another (`p v`); empty:
+    none."""
     usage: str = ""
     """Its slash command, with the name of an argument (`/attach PATH`); empty: none."""
     run: str = ""
     """The Textual action to run (`zoom(1)`); empty: the id without its scope."""
     footer: bool = False
-    """True if the footer shows the action: with its first key, or with its leader key if it has no other."""
+    """True if the footer shows the action, with the first of its `ways` (`vlmtui.ui.keys`)."""
     priority: bool = False
     """True if the action runs before the focused widget sees the key."""
     moves: bool = False
@@ -107,8 +110,6 @@ class Scope(msgspec.Struct, frozen=True):
     """True if a text field has the focus: then plain letters are typed, and can't be keys."""
     by_id: bool = False
     """True if the screen's bindings run `action_run(ID)`, which finds the method with `method_of`."""
-    groups: Mapping[str, str] = {}
-    """Headings in the strip of leader keys, each with its keys (`c i f`). Other keys are below the scope's title."""
     footer_leads: tuple[str, ...] = ()
     """Ids of actions that this screen's footer shows with their leader keys."""
 

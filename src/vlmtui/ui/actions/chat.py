@@ -4,31 +4,49 @@ from __future__ import annotations
 
 from vlmtui.ui.actions.action import Action, FixedKey, Scope, row_moves
 
-_CHATS = "Chats and models"
-
 CHAT = Scope(
     "chat",
     "In a chat",
     types=True,
     by_id=True,
-    footer_leads=("compare", "inspect", "fan_out", "conversations", "models"),
-    groups={
-        "Message": "r up T e left right y t",
-        "Attachments": "o p b v u",
-        "Look closer": "slash i f x S D W c h",
-        _CHATS: "n comma",
-    },
+    footer_leads=("compare", "inspect", "fan_out", "conversations", "models", "settings"),
     actions=(
         Action(
             "attach",
             "Attach",
             "Choose images and videos in a file browser; or give paths, *.png, a folder, or a web address.",
             "ctrl+o",
-            leader="o",
+            leader="a a",
             usage="/attach PATH",
             footer=True,
         ),
-        Action("stop", "Stop", "Stop generating; keep the partial answer.", "escape", usage="/stop", footer=True),
+        Action(
+            "compare",
+            "Compare",
+            "Compare the chat template with a raw prompt, or several requests: seed=1..3, engine=here,NAME.",
+            "f10",
+            leader="c",
+            usage="/compare PLAN",
+            priority=True,
+            needs=("raw_prompts", "raw_media"),
+        ),
+        Action(
+            "inspect",
+            "Inspect",
+            "Inspect a prompt: tokens, images, template, sampling, and the answer's probabilities.",
+            "f12",
+            leader="i",
+            usage="/inspect NUMBER",
+        ),
+        Action(
+            "fan_out",
+            "Fan out",
+            "Send one message several ways at once: seed=1..8 temperature=0.7,1.2.",
+            "alt+s",
+            leader="f",
+            usage="/fan seed=1..8",
+            priority=True,
+        ),
         Action(
             "regenerate",
             "Answer again",
@@ -38,21 +56,31 @@ CHAT = Scope(
             usage="/retry",
         ),
         Action(
-            "select_message",
-            "Select a message",
-            "Put a cursor on the newest message; letters then act on it.",
-            leader="up",
-        ),
-        Action(
-            "recall", "Earlier text", "Put a message that you sent before into the composer.", "ctrl+up", leader="T"
-        ),
-        Action(
             "edit",
             "Edit message",
             "Edit your last message, or message N; sending creates a branch.",
             "alt+e",
             leader="e",
             usage="/edit NUMBER",
+        ),
+        Action(
+            "search", "Find", "Find a text in the conversation, as far as it is loaded.", leader="slash", usage="/find"
+        ),
+        Action("save", "Save", "Save the conversation as FILE.md, FILE.html or FILE.json.", usage="/save FILE"),
+        Action("settings", "Settings", "System prompt and sampling.", "f2", leader="comma", usage="/settings"),
+        Action("copy_answer", "Copy", "Copy the last answer to your clipboard.", leader="y", usage="/copy"),
+        Action(
+            "new_chat", "New chat", "Start a new conversation with the same model.", "ctrl+n", leader="n", usage="/new"
+        ),
+        Action("stop", "Stop", "Stop generating; keep the partial answer.", "escape", usage="/stop", footer=True),
+        Action(
+            "select_message",
+            "Select a message",
+            "Put a cursor on the newest message; letters then act on it.",
+            leader="t s",
+        ),
+        Action(
+            "recall", "Reuse message", "Put a message that you sent before into the composer.", "ctrl+up", leader="t e"
         ),
         Action(
             "take_back",
@@ -68,24 +96,18 @@ CHAT = Scope(
             "Previous branch",
             "Previous branch (at the last fork).",
             "alt+left",
-            leader="left",
+            leader="b left",
             priority=True,
         ),
         Action(
-            "branch_after", "Next branch", "Next branch (at the last fork).", "alt+right", leader="right", priority=True
+            "branch_after",
+            "Next branch",
+            "Next branch (at the last fork).",
+            "alt+right",
+            leader="b right",
+            priority=True,
         ),
         Action("branch", "Branch", "Show the branch with that number.", usage="/branch NUMBER"),
-        Action(
-            "new_chat",
-            "New chat",
-            "Start a new conversation with the same model.",
-            "ctrl+n",
-            leader="n",
-            usage="/new",
-            footer=True,
-        ),
-        Action("save", "Save", "Save the conversation as FILE.md, FILE.html or FILE.json.", usage="/save FILE"),
-        Action("copy_answer", "Copy answer", "Copy the last answer to your clipboard.", leader="y", usage="/copy"),
         Action(
             "drop_attachment",
             "Remove attachment",
@@ -94,10 +116,10 @@ CHAT = Scope(
         ),
         Action(
             "paste_picture",
-            "Paste a picture",
+            "Paste an image",
             "Attach the picture in the clipboard.",
             "alt+v",
-            leader="p",
+            leader="a p",
             usage="/paste",
         ),
         Action(
@@ -105,7 +127,7 @@ CHAT = Scope(
             "Inbox",
             "Show the command that copies files from your computer, and open the file browser there.",
             "alt+i",
-            leader="b",
+            leader="a i",
             usage="/inbox",
         ),
         Action(
@@ -113,7 +135,7 @@ CHAT = Scope(
             "View",
             "Show an attachment in full size with frames, zoom and facts.",
             "f9",
-            leader="v",
+            leader="p v",
             usage="/view NUMBER",
         ),
         Action("frames", "Frames", "Choose which frames of a video are sent.", usage="/frames NUMBER"),
@@ -134,7 +156,7 @@ CHAT = Scope(
             "take_in_again",
             "Send attachments again",
             "Send again the attachments that you left out last.",
-            leader="u",
+            leader="a u",
             usage="/remember",
         ),
         Action(
@@ -142,74 +164,43 @@ CHAT = Scope(
             "Reasoning",
             "Show or hide the latest reasoning.",
             "ctrl+t",
-            leader="t",
+            leader="t r",
             usage="/thinking",
             priority=True,
         ),
         Action("jump_end", "Jump to the end", "Go to the newest text and follow it.", "ctrl+end", priority=True),
         Action(
-            "search", "Find", "Find a text in the conversation, as far as it is loaded.", leader="slash", usage="/find"
-        ),
-        Action(
-            "inspect",
-            "Inspect",
-            "Inspect a prompt: tokens, images, template, sampling, and the answer's probabilities.",
-            "f12,alt+x",
-            leader="i",
-            usage="/inspect NUMBER",
-        ),
-        Action(
-            "fan_out",
-            "Fan out",
-            "Send one message several ways at once: seed=1..8 temperature=0.7,1.2.",
-            "alt+s",
-            leader="f",
-            usage="/fan seed=1..8",
-            priority=True,
-        ),
-        Action(
             "look",
-            "Does it look?",
+            "Blind test",
             "Send again without the picture, or with a grey, blurred or swapped one: is the answer still as likely?",
-            leader="x",
+            leader="p l",
             usage="/look",
         ),
         Action(
             "seen",
-            "What it sees",
+            "Model's view",
             "Show each attachment as attached, as sent, as the model sees it, and the difference.",
-            leader="S",
+            leader="p m",
             usage="/seen NUMBER",
             needs=("model_view",),
         ),
         Action(
             "heat",
-            "What it depends on",
+            "Heat map",
             "Grey out one part of the picture after another, and show where that makes the answer less likely.",
-            leader="D",
+            leader="p h",
             usage="/heat NUMBER",
             needs=("scores",),
         ),
         Action(
             "where",
-            "Where it points",
+            "Boxes and points",
             "Draw the boxes and points that an answer names on its picture, and list them.",
-            leader="W",
+            leader="p b",
             usage="/places NUMBER",
         ),
         Action(
-            "compare",
-            "Compare",
-            "Compare the chat template with a raw prompt, or several requests: seed=1..3, engine=here,NAME.",
-            "f10,alt+c",
-            leader="c",
-            usage="/compare PLAN",
-            priority=True,
-            needs=("raw_prompts", "raw_media"),
-        ),
-        Action("comparisons", "Comparisons", "Show the last message's comparisons.", leader="h", usage="/comparisons"),
-        Action(
-            "settings", "Settings", "System prompt and sampling.", "f2", leader="comma", usage="/settings", footer=True
+            "comparisons", "Comparisons", "Show the last message's comparisons.", leader="b c", usage="/comparisons"
         ),
         Action(
             "adapter",
@@ -303,8 +294,8 @@ EDITOR = Scope(
         _edit("kill_word_right", "Cut next word", "Cut the word after the cursor.", "alt+d,ctrl+delete"),
         _edit("yank", "Paste cut text", "Paste the text cut last, in any text field.", "ctrl+y"),
         _edit("undo", "Undo", "Undo the last edit.", "ctrl+z,ctrl+underscore"),
-        _edit("redo", "Redo", "Redo the edit undone last.", "ctrl+shift+z", leader="Z"),
-        _edit("select_all", "Select all", "Select the whole text.", "ctrl+shift+a", leader="a"),
+        _edit("redo", "Redo", "Redo the edit undone last.", "ctrl+shift+z", leader="t z"),
+        _edit("select_all", "Select all", "Select the whole text.", "ctrl+shift+a", leader="t a"),
     ),
 )
 
@@ -312,7 +303,6 @@ EDITOR = Scope(
 APP = Scope(
     "app",
     "Everywhere",
-    groups={_CHATS: "m l", "App": "g R question_mark q"},
     actions=(
         Action(
             "leader", "More", "Show the keys that work here after the leader.", "ctrl+x", footer=True, priority=True
@@ -336,13 +326,13 @@ APP = Scope(
         Action("batch", "Batch", "The results of `vlmtui batch` in FILE (answers.jsonl).", usage="/batch FILE"),
         Action(
             "show_log",
-            "Engine",
+            "Metrics and log",
             "What the engine is doing: requests, caches, speed and times; and its own log, live.",
             "f4",
-            leader="g",
+            leader="g l",
             usage="/log",
         ),
-        Action("restart_engine", "Restart engine", "Load the model again.", "f5", leader="R", usage="/restart"),
+        Action("restart_engine", "Restart engine", "Load the model again.", "f5", leader="g r", usage="/restart"),
         Action("cleanup", "Clean up", "Stop your workers that are no longer usable.", usage="/cleanup"),
         Action(
             "help",
@@ -354,13 +344,12 @@ APP = Scope(
             footer=True,
             priority=True,
         ),
-        Action("command_palette", "Commands", "Search every command.", "ctrl+p", footer=True),
+        Action("command_palette", "Commands", "Search every command.", "ctrl+p"),
         Action(
             "quit",
             "Quit",
             "Quit; a loaded model stays for its keep-alive time.",
             "ctrl+q",
-            leader="q",
             usage="/quit",
             priority=True,
         ),
@@ -385,11 +374,10 @@ BROWSER = Scope(
             "mark",
             "Mark",
             "Mark the file, to take several; so does Space.",
-            "insert,ctrl+space,ctrl+@",
-            leader="space",
+            "ctrl+space,ctrl+@",
             priority=True,
         ),
-        Action("mark_all", "Mark all", "Mark all files shown, or unmark them.", leader="a"),
+        Action("mark_all", "Mark all", "Mark all files shown, or unmark them.", leader="A"),
         Action("sort", "Sort", "Sort by name, newest first, or largest first.", leader="O"),
         Action("hidden", "Hidden", "Show hidden files and folders, or hide them.", leader="H"),
         Action("complete", "Complete", "Complete the path being typed.", "tab", priority=True),
@@ -433,7 +421,7 @@ FRAME_PICKER = Scope(
     "Choosing the frames of a video",
     types=True,
     actions=(
-        Action("save", "Save", "Send these frames.", "enter,ctrl+s", leader="s", footer=True, priority=True),
+        Action("save", "Save", "Send these frames.", "enter,ctrl+s", footer=True, priority=True),
         Action("cancel", "Cancel", "Change nothing.", "escape", footer=True, priority=True),
         Action("up", "Scroll up", "Scroll the frames up.", "pageup", run="scroll('up')", moves=True),
         Action("down", "Scroll down", "Scroll the frames down.", "pagedown", run="scroll('down')", moves=True),

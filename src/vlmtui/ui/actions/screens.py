@@ -5,7 +5,7 @@ from __future__ import annotations
 from vlmtui.ui.actions.action import Action, FixedKey, Scope, row_moves
 
 _SEARCH = (
-    Action("search", "Search", "Find a text.", "slash,ctrl+f", leader="slash", footer=True),
+    Action("search", "Search", "Find a text.", "slash", leader="slash", footer=True),
     Action("search_next", "Next place", "The next place with the text.", "n", run="search_again(False)"),
     Action("search_previous", "Previous place", "The place before.", "p", run="search_again(True)"),
 )
@@ -21,12 +21,13 @@ COMPARISON = Scope(
     "comparison",
     "In a comparison",
     types=True,
+    footer_leads=("sides.next_view", "comparison.fix", "comparison.next_finding"),
     actions=(
         Action(
             "send",
             "Send both",
             "Send both prompts at once.",
-            "ctrl+r,ctrl+enter",
+            "ctrl+r",
             leader="r",
             footer=True,
             priority=True,
@@ -39,7 +40,7 @@ COMPARISON = Scope(
             "fix", "Fix", "Fix the finding in the raw prompt.", "f8", leader="full_stop", footer=True, priority=True
         ),
         Action("fill", "Load prompt", "Load the raw prompt from the template or a saved one.", leader="P", footer=True),
-        Action("save", "Save", "Save the raw prompt under a name.", "ctrl+s", leader="s", footer=True, priority=True),
+        Action("save", "Save", "Save the raw prompt under a name.", "ctrl+s", leader="s", priority=True),
         Action(
             "logprobs",
             "Log-probabilities",
@@ -48,8 +49,8 @@ COMPARISON = Scope(
             leader="percent_sign",
         ),
         Action("fold", "Fold turns", "Show equal earlier turns in one line, or whole.", "E", leader="E"),
-        Action("look", "Does it look?", _LOOK_HELP, "x", leader="x"),
-        Action("inspect", "Inspect", "Inspect the prompt and answer of a side.", "f12,alt+x", leader="i"),
+        Action("look", "Blind test", _LOOK_HELP, "x", leader="p l"),
+        Action("inspect", "Inspect", "Inspect the prompt and answer of a side.", "f12", leader="i"),
         Action(
             "use", "Use answer", "Continue the conversation with this answer.", "alt+u", leader="enter", priority=True
         ),
@@ -61,7 +62,7 @@ STORED_COMPARISON = Scope(
     "stored_comparison",
     "In a stored comparison",
     actions=(
-        Action("run_again", "Run again", "Send both prompts again.", "r,ctrl+r,ctrl+enter", leader="r", footer=True),
+        Action("run_again", "Run again", "Send both prompts again.", "ctrl+r", leader="r", footer=True),
         _NEXT_VIEW,
         _DIFFERENCE,
         _EXPORT,
@@ -90,14 +91,14 @@ ANSWERS = Scope(
         Action("choose", "Use this", "Continue the conversation with this answer.", "enter", footer=True),
         Action("base", "Base", "Compare the others with this answer.", "d", leader="d", footer=True),
         Action("inspect", "Inspect", "Inspect this prompt and answer.", "i", leader="i", footer=True),
-        Action("look", "Does it look?", _LOOK_HELP, "x", leader="x"),
+        Action("look", "Blind test", _LOOK_HELP, "x", leader="p l"),
         Action("copy", "Copy", "Copy this answer to your clipboard.", "y", leader="y", footer=True),
         Action("export", "Export", "Write all answers to a file.", "w", leader="w", footer=True),
         Action(
             "new_plan",
             "New",
             "Fan out the same message over other values.",
-            "N,ctrl+n",
+            "ctrl+n",
             leader="n",
             run="new_plan",
             footer=True,
@@ -124,7 +125,7 @@ INSPECTOR = Scope(
     "inspector",
     "In the inspector",
     actions=(
-        Action("close", "Back", "Close the inspector.", "escape,q,f12,alt+x", footer=True),
+        Action("close", "Back", "Close the inspector.", "escape,q", footer=True),
         Action("next", "Next part", "The next part.", "tab,right_square_bracket", run="turn(1)", footer=True),
         Action("previous", "Previous part", "The previous part.", "shift+tab,left_square_bracket", run="turn(-1)"),
         Action("prompt", "Prompt", "The prompt as the model got it.", "1", run="show('prompt')"),
@@ -260,12 +261,12 @@ CONVERSATION_LIST = Scope(
     "In the list of conversations",
     actions=(
         Action("open", "Open", "Open the highlighted conversation.", "enter", footer=True),
-        Action("search", "Search", "Search all messages.", "slash,ctrl+f", leader="slash"),
+        Action("search", "Search", "Search all messages.", "slash", leader="slash"),
         Action("rename", "Rename", "Change the title.", "e", leader="e", footer=True),
         Action("pin", "Pin", "Pin it to the top, or unpin it.", "asterisk", leader="asterisk", footer=True),
         Action("delete", "Delete", "Delete it; Undo restores it.", "delete", footer=True),
         Action("undo", "Undo", "Restore the conversation deleted last.", "u", leader="u"),
-        Action("new", "New chat", "Start a new conversation.", "N,ctrl+n", leader="n"),
+        Action("new", "New chat", "Start a new conversation.", "ctrl+n", leader="n"),
         Action("back", "Back", "Clear the search, or go back.", "escape", footer=True),
     ),
 )
@@ -405,7 +406,7 @@ HELP_SCREEN = Scope(
     "In this help",
     actions=(
         Action("close", "Close", "Close the help.", "escape,q", footer=True),
-        Action("filter", "Filter", "Show only the lines that have a word.", "slash,ctrl+f", leader="slash"),
+        Action("filter", "Filter", "Show only the lines that have a word.", "slash", leader="slash"),
         Action("up", "Up", "Scroll up.", "up,k", run="scroll('up')", moves=True),
         Action("down", "Down", "Scroll down.", "down,j", run="scroll('down')", moves=True),
         Action("page_up", "A page up", "A page up.", "pageup", run="scroll('page_up')", moves=True),

@@ -16,14 +16,12 @@ from textual.visual import Visual
 from textual.widget import Widget
 
 from vlmtui.ui.actions import ACTIONS, SCOPES, UNBOUND
-from vlmtui.ui.keys import LEADER, default_keys, key_bindings, lacking_of, leader_entries, spell_key
+from vlmtui.ui.keys import LEADER, default_keys, key_bindings, lacking_of, leader_entries, prefers_leader, spell_path
 
 _AROUND_KEY = 2
 """Blank cells around a key."""
 _AROUND_TEXT = 1
 """Blank cells after a key's description."""
-_ALWAYS = ("help", "command_palette")
-"""Actions shown at the end, at every width."""
 _RANKS = {id: number for number, id in enumerate(ACTIONS)}
 """The order of the other actions, which does not depend on the focus."""
 
@@ -51,9 +49,10 @@ class FooterItem(msgspec.Struct, frozen=True):
 class FooterBar(Widget):
     """The footer. A click on an item presses its key.
 
-    If not all items fit, these have priority, in this order: actions that stop or leave; keys of the focused widget;
-    leader keys in the screen's `footer_leads`; other actions with a key; other leader keys. One widget draws all items:
-    a widget for each would take longer than the rest of the screen.
+    Shows each action with the first of its `ways`; the leader key stands once, before the leader keys. If not all items
+    fit, these have priority, in this order: the leader key and Help; actions that stop or leave; keys of the focused
+    widget; other actions with a key; leader keys in the screen's `footer_leads`; other leader keys. One widget draws
+    all items: a widget for each would take longer than the rest of the screen.
     """
 
     ALLOW_SELECT = False
@@ -153,27 +152,20 @@ class FooterBar(Widget):
         """Return the items that fit, from left to right."""
         keyed = self._items_with_keys()
         led = self._leader_items(keyed)
-        last = [item for item in keyed if item.id in _ALWAYS]
-        leader = [item for item in keyed if item.id == LEADER]
+        leader = [msgspec.structs.replace(item, title="") for item in keyed if item.id == LEADER]
         own_ids = self._own_ids()
         first = sorted(
-            [item for item in keyed if item not in last and item not in leader],
+            [item for item in keyed if item.id != LEADER],
             key=lambda item: (item.id not in own_ids, _RANKS.get(item.id, len(_RANKS))),
         )
-        room = self.app.size.width - sum(item.width for item in last)
+        last = [item for item in (*first, *led) if item.id == "help"]
         urgent = [item for item in first if _leaves(item)]
-        own = [item for item in first if item not in urgent and item.id in own_ids]
-        rest = [item for item in first if item not in urgent and item not in own]
+        own = [item for item in first if item.id in own_ids]
         named = [item for item in led if item.id in self._footer_leads()]
-        others = [item for item in led if item not in named]
-        bare = [msgspec.structs.replace(item, title="") for item in leader]
-        before, behind = (bare, []) if named else ([], bare)
-        fits = _fitting([*urgent, *own, *before, *named, *rest, *behind, *others], room)
-        if any(item in fits for item in led):
-            leader = bare
-        else:
-            fits = _fitting([*urgent, *own, *rest, *leader], room)
-        return [item for item in (*first, *leader, *led, *last) if item in fits or item in last]
+        order = dict.fromkeys(item.id for item in (*leader, *last, *urgent, *own, *first, *named, *led))
+        every = {item.id: item for item in (*first, *leader, *led)}
+        fits = _fitting([every[id] for id in order], self.content_size.width)
+        return sorted([item for item in every.values() if item in fits], key=lambda item: item.id == "help")
 
     def _own_ids(self) -> set[str]:
         """Return the ids of the focused widget's actions, unless it is a text field."""
@@ -181,10 +173,14 @@ class FooterBar(Widget):
         return {action.id for action in scope.actions} if scope and not scope.types else set()
 
     def _items_with_keys(self) -> list[FooterItem]:
-        """Return the items of actions whose own key works now."""
+        """Return the items of actions whose own key works now and comes before their leader key."""
         found: dict[str, FooterItem] = {}
         for _, binding, enabled, tooltip in self.screen.active_bindings.values():
-            if not binding.show or binding.key == UNBOUND or binding.action in found:
+            id = binding.id or ""
+            is_meant = binding.show or (id in self._footer_leads() and key_bindings(self.app).is_chosen(id))
+            if not is_meant or binding.key == UNBOUND or binding.action in found:
+                continue
+            if id in ACTIONS and prefers_leader(self.app, ACTIONS[id]):
                 continue
             shown = self.app.get_key_display(binding)
             found[binding.action] = FooterItem(
@@ -213,9 +209,10 @@ class FooterBar(Widget):
         keyed = {item.id for item in items}
         meant = {ACTIONS[id].name for id in keyed & self._own_ids()}
         found = [
-            FooterItem(entry.action.id, key, spell_key(key), entry.action.title, entry.action.help, is_led=True)
+            FooterItem(entry.action.id, key, spell_path(key), entry.action.title, entry.action.help, is_led=True)
             for key, entry in leader_entries(self.screen).items()
-            if (entry.action.id in named or (entry.action.footer and entry.action.id not in keyed))
+            if (entry.action.id in named or entry.action.footer)
+            and entry.action.id not in keyed
             and entry.action.name not in meant
         ]
         order = [*named, *ACTIONS]
