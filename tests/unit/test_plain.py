@@ -29,11 +29,13 @@ from tests.support.typed_lines import TypedLines
 from tests.unit.store.made import exchange
 from vlmtui.cli.help import command_parsers
 from vlmtui.config.settings import Settings
+from vlmtui.domain.engine import REMOTE_BACKEND
 from vlmtui.engine.interface import changed_since_load
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.plain.repl import ELSEWHERE, Repl
 from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import resolve
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.resume import ResumePoint, resume_point
 from vlmtui.store.opening import FILE
@@ -126,6 +128,16 @@ async def test_a_server_without_version_and_context_is_ready(tmp_path: Path) -> 
     info = msgspec.structs.replace(scripted_info(), engine="Server", engine_version="", max_model_len=0)
     text, _ = await said(tmp_path, "hello", host=ScriptedHost(info=info))
     assert "shapes is ready: Server, its context is unknown." in text
+
+
+async def test_a_server_of_the_command_line_is_used_whatever_model_is_named(tmp_path: Path) -> None:
+    """`--plain --engine URL --model FAMILY` once loaded the family's model on this machine."""
+    shapes, host, terminal = resolve(Registry.bundled(), "shapes"), ScriptedHost(), TypedLines(["/quit"])
+    spec = msgspec.structs.replace(shapes.spec, backend=REMOTE_BACKEND, name="fake at http://box:1", model="fake")
+    served = msgspec.structs.replace(shapes, spec=spec)
+    given = msgspec.structs.replace(services(tmp_path, host, model="qwen2_5_vl"), served=served)
+    await Repl(given, terminal).run()
+    assert [opened[0] for opened in host.opened] == [spec] and "Loading fake at http://box:1." in terminal.text
 
 
 async def test_changed_files_of_the_model_are_told_and_a_command_loads_them(tmp_path: Path) -> None:
