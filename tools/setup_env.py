@@ -51,13 +51,15 @@ def wanted_variant(kept: str) -> str:
     from vlmtui.engines.builds import VARIANTS, find_hardware
 
     named = os.environ.get("VLMTUI_VARIANT", "").strip().lower()
-    if named and named not in VARIANTS:
+    locked = [name for name, build in VARIANTS.items() if build.lock is not None]
+    if named and named not in locked:
         raise failed(f"VLMTUI_VARIANT is {named!r}.", "Set it to cpu or cuda, or leave it out.")
-    if named or kept in VARIANTS:
+    if named or kept in locked:
         return named or kept
     hardware = find_hardware()
-    print(f"Found: {hardware.describe()}. Taking {VARIANTS[hardware.variant].title}.", flush=True)
-    return hardware.variant
+    variant = hardware.variant if hardware.variant in locked else "cpu"
+    print(f"Found: {hardware.describe()}. Taking {VARIANTS[variant].title}.", flush=True)
+    return variant
 
 
 def failed(message: str, hint: str) -> Exception:

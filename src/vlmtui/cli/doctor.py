@@ -214,9 +214,10 @@ def _check_torch(found: str, hardware: Hardware) -> Check:
         return Check("torch", "fail", "torch is not installed", "It comes with vLLM: `vlmtui engines install`.")
     if "cpu" not in found.partition("+")[2] or not hardware.gpus:
         return Check("torch", "ok", found)
-    status: Literal["ok", "warn"] = "warn" if hardware.driver_is_new_enough else "ok"
+    status: Literal["ok", "warn"] = "ok" if hardware.variant == "cpu" else "warn"
     text = f"{found}: a CPU build, though there is {hardware.describe()}"
-    hint = "`vlmtui engines install --variant cuda` installs the CUDA build, used unless vLLM is beside vlmtui."
+    wanted = hardware.variant if hardware.variant != "cpu" else "cuda"
+    hint = f"`vlmtui engines install --variant {wanted}` installs the CUDA build, used unless vLLM is beside vlmtui."
     return Check("torch", status, text, hint)
 
 
@@ -500,7 +501,7 @@ def _engines(paths: Paths) -> list[str]:
         vllm = _installed(names[0]) if names else "unknown"
         found.append(f"beside vlmtui {vllm}, torch {_installed('torch')}, chosen")
     for record in Engines(paths).all():
-        source, python = among(record.variant, ("cpu", "cuda", "added")), version_text(record.python)
+        source, python = among(record.variant, ("cpu", "cuda", "cuda12", "added")), version_text(record.python)
         line = f"{source} {version_text(record.version)}, torch {version_text(record.torch)}, Python {python}"
         found.append(f"{line}, chosen" if chosen is not None and chosen.record == record else line)
     return found

@@ -74,16 +74,16 @@ def engines(arguments: argparse.Namespace) -> int:
 
 
 def build_for(version: str, variant: str | None = None) -> EngineBuild:
-    """Return the build of vLLM `version` (empty: the current version) for `variant`, `cpu` or `cuda` (None: the variant
-    that fits this machine). Raises VlmtuiError."""
+    """Return the build of vLLM `version` (empty: the current version) for `variant`, one of VARIANTS; None: the one
+    that fits this machine. Raises VlmtuiError."""
     from vlmtui.engines.builds import find_hardware
 
     if variant == "cpu":
         return build_of(version, variant)
     hardware = find_hardware()
-    if variant == "cuda" and hardware.gpus and not hardware.driver_is_new_enough:
-        message = f"vLLM for CUDA 13 does not run here: {hardware.describe()}."
-        raise bad_input(message, hint="Update the driver, or `vlmtui engines install --variant cpu`.")
+    if variant is not None and hardware.gpus and not hardware.supports(variant):
+        message = f"{build_of(version, variant).title} does not run here: {hardware.describe()}."
+        raise bad_input(message, hint=f"Update the driver, or `vlmtui engines install --variant {hardware.variant}`.")
     build = build_of(version, variant or hardware.variant)
     if variant is None:
         note(f"Found: {hardware.describe()}. Installing {build.title}.")

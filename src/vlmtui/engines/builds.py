@@ -1,8 +1,8 @@
 """The builds of vLLM that can be installed, their locked packages, and the hardware that decides between them.
 
-The packages of the current versions, and of 0.23.0, which several families need, are locked. Of other versions only
-CUDA builds can be installed, and uv chooses the packages. Uses only the standard library, so that `tools/setup_env.py`
-can import it."""
+The packages of the current versions, and of 0.23.0, which several families need, are locked. Other versions, and those
+for CUDA 12.9, can be installed for CUDA only, and uv chooses the packages. Uses only the standard library, so that
+`tools/setup_env.py` can import it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,23 @@ UV_LOCK = LOCKS / "uv.txt"
 TORCH = "2.13.0"
 """The version for the CPU build."""
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
-DRIVER = 580
-"""The oldest major version of NVIDIA's driver that supports the CUDA build."""
+DRIVERS = {"cuda": 580, "cuda12": 525}
+"""The oldest major version of NVIDIA's driver for each CUDA build. CUDA 13 needs 580; CUDA 12.9 runs on all drivers of
+CUDA 12 (source: NVIDIA's "CUDA compatibility", minor version compatibility; eullm/eullm#428 ran it on 535)."""
+CUDA12_INDEXES = ("https://wheels.vllm.ai/{version}/cu129", "https://download.pytorch.org/whl/cu129")
+"""The indexes of vLLM's and PyTorch's builds for CUDA 12.9, which are not on PyPI (source: vLLM's installation guide,
+vllm-project/vllm#44335)."""
 _VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){1,3}")
+
+
+_TITLES = {"cpu": "the CPU", "cuda12": "CUDA 12.9"}
 
 
 class EngineBuild(NamedTuple):
     """A build of vLLM."""
 
     variant: str
-    """`cpu` or `cuda`."""
+    """`cpu`, `cuda` (13) or `cuda12` (12.9)."""
     version: str
     disk_gb: float
     """The largest size of the environment, in GB (1e9 bytes)."""
@@ -49,12 +56,18 @@ class EngineBuild(NamedTuple):
 
     @property
     def title(self) -> str:
-        return f"vLLM {self.version} for {'the CPU' if self.variant == 'cpu' else 'CUDA'}"
+        return f"vLLM {self.version} for {_TITLES.get(self.variant, 'CUDA')}"
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """The indexes to look in besides the configured ones."""
+        return tuple(one.format(version=self.version) for one in CUDA12_INDEXES) if self.variant == "cuda12" else ()
 
 
 VARIANTS = {
     "cpu": EngineBuild("cpu", "0.32.0", 6.8, LOCKS / "cpu.txt", TORCH, LOCKS / "torch.txt"),
     "cuda": EngineBuild("cuda", "0.33.0", 10.5, LOCKS / "cuda.txt"),
+    "cuda12": EngineBuild("cuda12", "0.33.0", 10.5),
 }
 _OLD_CPU, _OLD_TORCH, _OLD_CUDA = (LOCKS / f"pinned-0.23.0-{name}.txt" for name in ("cpu", "torch", "cuda"))
 OLDER = (
@@ -65,7 +78,7 @@ OLDER = (
 
 
 def build_of(version: str, variant: str) -> EngineBuild:
-    """Return the build of a version (empty: the current one) for `cpu` or `cuda`. Raises VlmtuiError(BAD_INPUT)."""
+    """Return the build of a version (empty: the current one) for one of VARIANTS. Raises VlmtuiError(BAD_INPUT)."""
     for build in (VARIANTS[variant], *OLDER):
         if build.variant == variant and version in ("", build.version):
             return build
@@ -90,16 +103,15 @@ class Hardware(NamedTuple):
     driver: str = ""
     """NVIDIA's driver version, `580.65.06`; empty: unknown."""
 
-    @property
-    def driver_is_new_enough(self) -> bool:
-        """True if this driver supports the CUDA build."""
+    def supports(self, variant: str) -> bool:
+        """Return whether this build of vLLM runs with the driver."""
         major = re.match(r"\d+", self.driver)
-        return major is not None and int(major[0]) >= DRIVER
+        return variant == "cpu" or (major is not None and int(major[0]) >= DRIVERS[variant])
 
     @property
     def variant(self) -> str:
-        """The variant of vLLM that fits: `cpu` or `cuda`."""
-        return "cuda" if self.gpus and self.driver_is_new_enough else "cpu"
+        """The variant of vLLM that fits: `cpu`, `cuda` or `cuda12`."""
+        return next((one for one in DRIVERS if self.gpus and self.supports(one)), "cpu")
 
     @property
     def name(self) -> str:
@@ -111,8 +123,9 @@ class Hardware(NamedTuple):
         if not self.gpus:
             return "no NVIDIA GPU"
         driver = f"driver {self.driver}" if self.driver else "driver unknown"
-        if not self.driver_is_new_enough:
-            driver += f", too old for CUDA 13, which needs {DRIVER}"
+        if not self.supports("cuda"):
+            older = "" if self.supports("cuda12") else f"; CUDA 12.9 needs {DRIVERS['cuda12']}"
+            driver += f", too old for CUDA 13, which needs {DRIVERS['cuda']}{older}"
         return f"{self.name}, {driver}"
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,8 @@ _RECORD = "engine.json"
 _RECORD_BYTES_MAX = 10_000_000
 ADDED = "added"
 """The variant of an engine that the user added by naming its interpreter."""
+_GLIBC = (2, 28)
+"""The oldest glibc that the wheels of vLLM and PyTorch run with: their tag is manylinux_2_28."""
 
 
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,6 +200,10 @@ def install_engine(
             f"{build.title} can't be installed: vlmtui does not know its packages.",
             hint=f"Versions for the CPU: {versions}. `vlmtui engines add PYTHON` adds an environment that you made.",
         )
+    if wrong := unfit_for(build, engines.folder):
+        raise VlmtuiError(
+            ErrorKind.INSTALL_FAILED, f"{build.title} can't be installed here.", detail=wrong[0], hint=wrong[1]
+        )
     folder = private_dir(private_dir(engines.folder) / build.name)
     try:
         with installation_lock(folder, lambda: say("Waiting for another installation to finish.")):
@@ -212,6 +219,32 @@ def install_engine(
         ) from error
 
 
+def unfit_for(build: EngineBuild, folder: Path, cpu: Path = Path("/proc/cpuinfo")) -> tuple[str, str] | None:
+    """Return why this machine can't run a build, and what to do; None if nothing is known. `folder`: where engines are
+    installed. Looks at the C library, the processor and the disk, before gigabytes are fetched."""
+    name, version = platform.libc_ver()
+    if platform.system() != "Linux":
+        return f"vLLM has no packages for {platform.system()}.", "Use a server: --engine URL."
+    if name == "glibc" and tuple(map(int, re.findall(r"\d+", version)[:2])) < _GLIBC:
+        wanted = ".".join(map(str, _GLIBC))
+        return (
+            f"Its packages need glibc {wanted}, and this system has {version}.",
+            "Use a newer system, a container of vLLM with --engine URL, or an older vLLM with `vlmtui engines add`.",
+        )
+    with suppress(OSError):
+        flags = re.search(r"^flags\s*:(.*)$", cpu.read_text(errors="replace"), re.MULTILINE)
+        if build.variant == "cpu" and flags is not None and "avx2" not in flags[1].split():
+            return "vLLM for the CPU needs a processor with AVX2.", "Use `--backend transformers`, or a server."
+    standing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    free = shutil.disk_usage(standing).free / 1e9
+    if free < build.disk_gb and not (folder / build.name).exists():
+        return (
+            f"It takes up to {build.disk_gb:g} GB, and {standing} has {free:.1f} GB free.",
+            "Free some space, or set VLMTUI_DATA_DIR to a folder on a larger disk.",
+        )
+    return None
+
+
 def _install(engines: Engines, build: EngineBuild, folder: Path, base: Path) -> EngineRecord:
     engines.forget(folder.name)
     environment = folder / "env"
@@ -219,7 +252,8 @@ def _install(engines: Engines, build: EngineBuild, folder: Path, base: Path) -> 
     if build.lock is not None:
         uv.install_locked(build.lock, build.torch, build.torch_lock)
     else:
-        uv.install(f"vllm=={build.version}")
+        indexes = [word for index in build.indexes for word in ("--index", index)]
+        uv.install(*indexes, f"vllm=={build.version}")
     described = describe_interpreter(uv.python)
     record = EngineRecord(
         name=folder.name,

@@ -47,12 +47,13 @@ def make_wheels(root: Path, *, tag: str = "py3-none-any", padding: int = 0) -> N
     (root / "wheels").mkdir()
     lines = []
     for name, version in PACKAGES.items():
-        path = _write_wheel(root / "wheels", name, version, tag=tag, padding=padding)
+        path = write_wheel(root / "wheels", name, version, tag=tag, padding=padding)
         lines.append(f"{name}=={version} --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n")
     (root / "light.txt").write_text("".join(lines), encoding="utf-8")
 
 
-def _write_wheel(folder: Path, name: str, version: str, *, tag: str = "py3-none-any", padding: int = 0) -> Path:
+def write_wheel(folder: Path, name: str, version: str, *, tag: str = "py3-none-any", padding: int = 0) -> Path:
+    """Write the wheel of a package that has only its version, and return its path."""
     stem = name.replace("-", "_")
     path = folder / f"{stem}-{version}-{tag}.whl"
     info = f"{stem}-{version}.dist-info"

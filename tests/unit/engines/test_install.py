@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -10,8 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.engines.light import has_uv, install, light_variant, make_wheels
-from vlmtui.engines.installed import Engines, add_engine, describe_interpreter, find_python, install_engine
+from tests.unit.engines.light import environment, has_uv, install, light_variant, make_wheels, write_wheel
+from vlmtui.engines import builds
+from vlmtui.engines.builds import EngineBuild
+from vlmtui.engines.installed import (
+    Engines,
+    add_engine,
+    describe_interpreter,
+    find_python,
+    install_engine,
+    unfit_for,
+)
 from vlmtui.engines.uv import installation_lock
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths, private_dir
@@ -187,3 +198,51 @@ def test_a_read_only_data_folder_is_reported(tmp_path: Path, monkeypatch: pytest
 def test_a_missing_python_is_reported(tmp_path: Path) -> None:
     with pytest.raises(VlmtuiError, match="does not run as a Python interpreter"):
         find_python(light_variant(tmp_path), tmp_path / "python2")
+
+
+def test_the_build_for_cuda_12_comes_from_its_own_index(root_with_uv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The usual index has the same version, as PyPI has."""
+    indexes = {name: root_with_uv / name for name in ("usual", "cu129")}
+    for name, version in (("usual", "0.0.1"), ("cu129", "0.0.1+cu129")):
+        folder = indexes[name] / "vllm"
+        folder.mkdir(parents=True)
+        wheel = write_wheel(folder, "vllm", version)
+        (folder / "index.html").write_text(f'<a href="{wheel.name.replace("+", "%2B")}">{wheel.name}</a>')
+    monkeypatch.setattr(builds, "CUDA12_INDEXES", (indexes["cu129"].as_uri(),))
+    for variable, value in environment(root_with_uv).items():
+        monkeypatch.setenv(variable, value)
+    for variable in ("UV_NO_INDEX", "UV_FIND_LINKS", "PIP_NO_INDEX", "PIP_FIND_LINKS"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("UV_DEFAULT_INDEX", indexes["usual"].as_uri())
+    record = install_engine(engines_of(root_with_uv), EngineBuild("cuda12", "0.0.1", 0.01), print)
+    assert (record.variant, record.version) == ("cuda12", "0.0.1+cu129")
+
+
+@pytest.mark.parametrize(
+    ("libc", "flags", "free", "wrong"),
+    [
+        (("glibc", "2.27"), "sse avx avx2", 100e9, r"need glibc 2\.28, and this system has 2\.27"),
+        (("glibc", "2.36"), "sse avx", 100e9, "needs a processor with AVX2"),
+        (("glibc", "2.36"), "sse avx avx2", 3e9, r"up to 6\.8 GB, and .* has 3\.0 GB free"),
+        (("glibc", "2.36"), "sse avx avx2", 100e9, ""),
+        (("", ""), "sse avx avx2", 100e9, ""),
+    ],
+)
+def test_a_machine_that_cannot_run_it_is_refused_before_anything_is_fetched(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    libc: tuple[str, str],
+    flags: str,
+    free: float,
+    wrong: str,
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
+    monkeypatch.setattr("platform.libc_ver", lambda: libc)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: shutil._ntuple_diskusage(int(200e9), 0, int(free)))
+    found = unfit_for(builds.VARIANTS["cpu"], tmp_path / "engines", tmp_path / "cpuinfo")
+    assert re.search(wrong, found[0]) if wrong and found else not found and not wrong
+    if wrong.startswith("up to"):
+        with pytest.raises(VlmtuiError, match="can't be installed here") as told:
+            install_engine(Engines(Paths.below(tmp_path)), builds.VARIANTS["cpu"], print)
+        assert "VLMTUI_DATA_DIR" in told.value.hint
+        assert not (tmp_path / "data" / "engines").exists()

@@ -80,6 +80,8 @@ def test_the_worker_gets_the_interpreter_of_the_version(engines: Engines, tmp_pa
         ("0.23.0", None, ("cpu", "0.23.0"), True),
         ("0.23.0", "cuda", ("cuda", "0.23.0"), True),
         ("0.28.0", None, ("cpu", "0.28.0"), True),
+        ("", "cuda12", ("cuda12", CUDA), False),
+        ("0.28.0", "cuda12", ("cuda12", "0.28.0"), True),
     ],
 )
 def test_a_version_and_a_variant_name_a_build(
@@ -87,7 +89,7 @@ def test_a_version_and_a_variant_name_a_build(
 ) -> None:
     build = build_for(version, variant)
     assert (build.variant, build.version, build.is_pinned) == (*found, pinned)
-    assert (build.lock is None) == (version == "0.28.0")
+    assert (build.lock is None) == (version == "0.28.0" or variant == "cuda12")
 
 
 @pytest.mark.parametrize("version", ["rocm", "0.23.0-rocm", "zero", "0.23.0-", "1.x", "-cpu-"])
@@ -130,3 +132,15 @@ def test_a_version_without_a_lock_is_not_installed_for_a_cpu(engines: Engines) -
         install_engine(engines, build_of("0.28.0", "cpu"), print)
     assert "0.32.0, 0.23.0" in caught.value.hint and "engines add" in caught.value.hint
     assert not engines.folder.exists()
+
+
+def test_a_build_that_the_driver_does_not_support_is_refused_with_the_one_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(builds, "find_hardware", lambda: Hardware(("NVIDIA A100",), "535.54.03"))
+    assert build_for("").variant == "cuda12"
+    with pytest.raises(
+        VlmtuiError, match=r"vLLM 0\.33\.0 for CUDA does not run here: NVIDIA A100, driver 535"
+    ) as caught:
+        build_for("", "cuda")
+    assert "--variant cuda12" in caught.value.hint
