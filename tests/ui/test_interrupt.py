@@ -20,7 +20,7 @@ from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.services import Delays
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 
-SAID = "Press Ctrl+C again to quit."
+SAID = "quits; so does pressing the same key again."
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -246,6 +247,34 @@ async def test_a_draft_that_is_wiped_leaves_no_conversation(chatting: StartChat,
         chat.composer.text = ""
         await chat.until(lambda: chat.controller.id is None)
         assert store.last() is None
+
+
+def is_shown(chat: Chat, text: str) -> bool:
+    return text in chat.screen_text()
+
+
+async def test_a_search_of_all_conversations_opens_one_at_its_match(chatting: StartChat, store: Store) -> None:
+    talk = store.new_conversation(title="Counting", model="shapes")
+    for number in range(60):
+        leaf = store.conversation(talk).leaf
+        asked = store.add_turn(talk, leaf, user_turn(f"Question {number}"))
+        said = "A green star, and a star." if number in (7, 50) else f"Answer {number}"
+        store.write_answer(
+            store.begin_answer(asked, GenerationRecord(model="shapes")), said, AnswerData(state="complete")
+        )
+    branched = store.add_turn(talk, store.path(talk)[13].id, user_turn("Is there a ruby?"))
+    store.activate(branched)
+    store.activate(store.tree(talk)[119].id)
+    async with chatting() as chat:
+        for words, place in (
+            ("green star", "Answer 51 of 60 · match 2 of 2"),
+            ("ruby", "Your message 8 of 8 · match 1 of 1"),
+        ):
+            await chat.pilot.press("ctrl+l")
+            await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))
+            await chat.pilot.press("slash", *["space" if key == " " else key for key in words], "enter")
+            await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+            await chat.until(partial(is_shown, chat, place))
 
 
 async def test_the_list_lacks_a_draft_that_was_wiped_just_now(chatting: StartChat) -> None:

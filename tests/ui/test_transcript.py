@@ -8,7 +8,7 @@ import re
 from textual.app import App
 
 from tests.support.scripted_engine import Hold, Step
-from tests.ui.conftest import StartChat, answers_of
+from tests.ui.conftest import Chat, StartChat, answers_of
 from vlmtui.domain.generation import Cancelled, Failure, Timings, Usage
 from vlmtui.errors import ErrorKind
 from vlmtui.ui.chat.frame import StatusBar, WelcomePanel
@@ -213,6 +213,32 @@ async def test_text_is_copied_as_it_was_written_over_several_messages(chatting: 
         assert chat.screen.get_selected_text() == f"first question\n\n{words}\n\nsecond"
 
 
+def highlighted(chat: Chat) -> list[str]:
+    """Return the highlighted texts in view, without the match that was found last."""
+    view = chat.screen.query_one(Transcript)
+    segments = (segment for y in range(view.size.height) for segment in view.render_line(y))
+    return [segment.text for segment in segments if segment.style and segment.style.underline]
+
+
+async def test_a_search_selects_the_message_with_the_match_and_n_goes_on(chatting: StartChat) -> None:
+    async with chatting(["A red circle, a star."], ["No stars."], ["None."], size=(80, 24)) as chat:
+        for question in ("What is it?", "A star again?", "And now?"):
+            await chat.say(question)
+        await chat.lead("slash")
+        await chat.pilot.press(*"star")
+        await chat.until(lambda: "1 of 3" in chat.screen_text())
+        await chat.until(lambda: highlighted(chat) == ["star", "star"])
+        await chat.pilot.press("enter")
+        await chat.until(lambda: "Answer 1 of 3 · match 1 of 3 · n N others" in chat.screen_text())
+        await chat.pilot.press("n")
+        await chat.until(lambda: "Your message 2 of 3 · match 2 of 3" in chat.screen_text())
+        assert len(highlighted(chat)) == 2
+        await chat.pilot.press("N", "N")
+        await chat.until(lambda: "Answer 2 of 3 · match 3 of 3" in chat.screen_text())
+        await chat.pilot.press("escape")
+        await chat.until(lambda: chat.composer.has_focus and not highlighted(chat))
+
+
 async def test_a_text_is_found_in_the_conversation(chatting: StartChat) -> None:
     long = "\n\n".join(f"line {number}" for number in range(60))
     async with chatting([f"A red circle.\n\n{long}"], ["A blue square."], size=(80, 24)) as chat:
@@ -224,5 +250,6 @@ async def test_a_text_is_found_in_the_conversation(chatting: StartChat) -> None:
         await chat.until(lambda: "A red circle." in chat.screen_text() and "1 of 1" in chat.screen_text())
         await chat.pilot.press("escape")
         await chat.until(lambda: chat.composer.has_focus and "1 of 1" not in chat.screen_text())
+        assert not highlighted(chat), "Escape ends the search"
         await chat.pilot.press("ctrl+end")
         await chat.until(lambda: "A blue square." in chat.screen_text())

@@ -35,7 +35,7 @@ from vlmtui.session.generation import answer_to, make_request
 from vlmtui.session.persistence import LiveConversation, Recorder, title_from_turn
 from vlmtui.session.resume import Generation, LoadedConversation, is_of_engine, load_conversation
 from vlmtui.session.settings import ChatSettings
-from vlmtui.store.records import ConversationId, GenerationRecord, StoredDraft
+from vlmtui.store.records import ConversationId, GenerationRecord, StoredDraft, TurnId
 from vlmtui.text import one_line
 
 if TYPE_CHECKING:
@@ -412,14 +412,28 @@ class Conversation:
 
     async def show_sibling(self, sibling: Sibling) -> None:
         """Show the branch that this sibling belongs to. Raises VlmtuiError while an answer is running."""
+
+        def pick(store: Store) -> TurnId:
+            siblings = store.siblings(sibling.of)
+            return siblings[min(sibling.number, len(siblings)) - 1]
+
+        await self._activate(pick)
+
+    async def show_turn(self, turn: TurnId) -> None:
+        """Show the branch with a stored turn. Raises VlmtuiError while an answer is running, if it is another
+        branch."""
+        if not any(turn in (exchange.user_id, exchange.answer_id) for exchange in self.branch.all):
+            await self._activate(lambda store: turn)
+
+    async def _activate(self, pick: Callable[[Store], TurnId]) -> None:
         self.require_rest()
         if not await self.recorder.flush() and self.recorder.is_waiting(self.live):
             raise bad_input("Can't switch branches: the newest turns are not saved yet.")
 
         def activate(store: Store) -> ConversationId:
-            siblings = store.siblings(sibling.of)
-            store.activate(siblings[min(sibling.number, len(siblings)) - 1])
-            return store.turn(sibling.of).conversation
+            turn = pick(store)
+            store.activate(turn)
+            return store.turn(turn).conversation
 
         loaded = await self._read(await self.recorder.store.run(activate))
         self._put_branch(loaded.branch)

@@ -466,7 +466,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self.models.restart()
 
     def on_conversations_screen_conversation_chosen(self, event: ConversationsScreen.ConversationChosen) -> None:
-        self.stored.open(event.id)
+        self.stored.open(event.id, event.turn, event.words)
 
     def on_conversations_screen_new_chat_wanted(self) -> None:
         from vlmtui.ui.conversations import ConversationsScreen

@@ -20,7 +20,7 @@ from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation_list import ConversationList, ago
 from vlmtui.session.exchange import stored_answer
-from vlmtui.store.records import ConversationId, ListEntry, Snippet, StoredTurn
+from vlmtui.store.records import ConversationId, ListEntry, Snippet, StoredTurn, TurnId
 from vlmtui.text import counted, one_line, visible
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import TextBlock
@@ -113,11 +113,11 @@ def entry_title(entry: ListEntry) -> str:
 
 
 def facts_of(entry: ListEntry) -> str:
-    """Return a line such as `imported · shapes · 6 messages · 4 attachments`."""
+    """Return a line such as `imported · shapes · 6 messages · 4 attachments`. A message and its answer count as one."""
     conversation = entry.conversation
     told = ["imported"] if conversation.imported else []
     told += [one_line(conversation.model)] if conversation.model else []
-    told.append(counted(conversation.messages, "message"))
+    told.append(counted((conversation.length + 1) // 2, "message"))
     told += [counted(entry.attachments, "attachment")] if entry.attachments else []
     return " · ".join(told)
 
@@ -185,9 +185,12 @@ class ConversationsScreen(Screen[None]):
 
     @dataclass
     class ConversationChosen(Message):
-        """Open this conversation."""
+        """Open this conversation, at a turn if a search found one."""
 
         id: ConversationId
+        turn: TurnId | None = None
+        words: str = ""
+        """The words to highlight."""
 
     class NewChatWanted(Message):
         """Start a new conversation."""
@@ -290,7 +293,7 @@ class ConversationsScreen(Screen[None]):
         if entry is None:
             self.app.bell()
         else:
-            self.post_message(self.ConversationChosen(entry.id))
+            self.post_message(self.ConversationChosen(entry.id, entry.turn, self.conversations.query))
 
     def action_search(self) -> None:
         """Focus the search field."""

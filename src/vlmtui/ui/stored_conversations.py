@@ -10,7 +10,7 @@ from vlmtui.text import one_line
 
 if TYPE_CHECKING:
     from vlmtui.session.resume import ResumePoint
-    from vlmtui.store.records import ConversationId
+    from vlmtui.store.records import ConversationId, TurnId
     from vlmtui.ui.app import VlmtuiApp
     from vlmtui.ui.terminal.key_queue import Steps
 
@@ -23,9 +23,10 @@ class StoredConversations:
         self._is_asking = False
         app.conversation.on_damage = self.offer_backup
 
-    def open(self, conversation: ConversationId) -> None:
-        """Open a conversation; if no model is loaded, load the conversation's own."""
-        self._app.start_dialog(partial(self._open, conversation))
+    def open(self, conversation: ConversationId, turn: TurnId | None = None, words: str = "") -> None:
+        """Open a conversation; if no model is loaded, load the conversation's own. `turn`: a turn to select, with
+        `words` highlighted."""
+        self._app.start_dialog(partial(self._open, conversation, turn, words))
 
     def keep_house(self) -> None:
         """Make the day's backup, erase conversations that were deleted long ago, and remove unfinished files of killed
@@ -57,14 +58,18 @@ class StoredConversations:
             self._app.show_chat()
         self._app.conversation_begun()
 
-    async def _open(self, conversation: ConversationId) -> None:
+    async def _open(self, conversation: ConversationId, turn: TurnId | None, words: str) -> None:
         from vlmtui.session.resume import resume_point, resumed_model
 
         chat = self._app.conversation.require_chat()
         try:
             if chat.id != conversation:
                 await chat.open(conversation)
+            if turn is not None:
+                await chat.show_turn(turn)
             await self.show()
+            if turn is not None and (screen := self._app.chat_screen()) is not None:
+                await screen.land(turn, words)
             found = await self._app.services.store.run(lambda store: resume_point(store, conversation))
             self._tell_import(found)
             if self._app.engines.model is None:

@@ -63,9 +63,7 @@ CHAT = Scope(
             leader="e",
             usage="/edit NUMBER",
         ),
-        Action(
-            "search", "Find", "Find a text in the conversation, as far as it is loaded.", leader="slash", usage="/find"
-        ),
+        Action("search", "Find", "Find a text in the conversation.", leader="slash", usage="/find"),
         Action("save", "Save", "Save the conversation as FILE.md, FILE.html or FILE.json.", usage="/save FILE"),
         Action("settings", "Settings", "System prompt and sampling.", "f2", leader="comma", usage="/settings"),
         Action("copy_answer", "Copy", "Copy the last answer to your clipboard.", leader="y", usage="/copy"),
@@ -250,6 +248,8 @@ MESSAGE_CURSOR = Scope(
         _does("branch_here", "Branch", "Write another next message, on a new branch.", "b"),
         _does("fan_out", "Fan out", "Send the message several ways at once.", "f"),
         _does("search", "Find", "Find a text in the conversation.", "slash", footer=False),
+        Action("search_next", "Next match", "The next match.", "n", run="screen.search_again(False)"),
+        Action("search_previous", "Previous match", "The previous match.", "N", run="screen.search_again(True)"),
         Action(
             "open",
             "Open",

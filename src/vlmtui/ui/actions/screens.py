@@ -6,8 +6,8 @@ from vlmtui.ui.actions.action import Action, FixedKey, Scope, row_moves
 
 _SEARCH = (
     Action("search", "Search", "Find a text.", "slash", leader="slash", footer=True),
-    Action("search_next", "Next place", "The next place with the text.", "n", run="search_again(False)"),
-    Action("search_previous", "Previous place", "The place before.", "p", run="search_again(True)"),
+    Action("search_next", "Next match", "The next match.", "n", run="search_again(False)"),
+    Action("search_previous", "Previous match", "The previous match.", "N,p", run="search_again(True)"),
 )
 """The actions that find a text in a screen's document."""
 _NEXT_VIEW = Action(
@@ -366,9 +366,10 @@ SEARCH_BAR = Scope(
     "Searching a text",
     types=True,
     actions=(
-        Action("close", "Close", "Close the search.", "escape", footer=True, priority=True),
-        Action("next", "Next", "The next place.", "enter,down", footer=True, priority=True),
-        Action("previous", "Previous", "The place before.", "up,shift+enter", footer=True, priority=True),
+        Action("accept", "Go", "Go to the match; n and N then go to the others.", "enter", footer=True, priority=True),
+        Action("next", "Next", "The next match.", "down", footer=True, priority=True),
+        Action("previous", "Previous", "The previous match.", "up", footer=True, priority=True),
+        Action("close", "Close", "End the search.", "escape", footer=True, priority=True),
     ),
 )
 

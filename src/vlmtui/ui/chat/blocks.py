@@ -118,6 +118,9 @@ class MessageBlock(Block):
     def attachments(self) -> tuple[Attachment, ...]:
         return self.exchange.user.attachments
 
+    def may_have(self, words: str) -> bool:
+        return _names_any(words, self.exchange.user.text, *(one.name for one in self.attachments))
+
     def clicked(self, number: int, column: int) -> object:
         for line, left, tile in self._tiles:
             if line <= number < line + tile.rows + len(tile.words) and left <= column < left + self._tile_width:
@@ -191,6 +194,11 @@ def written(turn: Turn, first_number: int | None) -> Content:
     return Content.assemble(*pieces)
 
 
+def _names_any(words: str, *texts: str) -> bool:
+    """Return whether one of the texts has one of these words."""
+    return any(word in text.casefold() for text in texts for word in words.split() or [words])
+
+
 def _room(terminal: Size) -> tuple[int, int]:
     """Return the maximum columns and rows of a thumbnail."""
     fits = (room for height, width, *room in _ROOMS if terminal.height >= height and terminal.width >= width)
@@ -256,6 +264,9 @@ class AnswerBlock(Block):
     def toggle_json(self) -> None:
         """Show long JSON completely, or fold it."""
         self._markdown.folds = not self._markdown.folds
+
+    def may_have(self, words: str) -> bool:
+        return _names_any(words, self._text)
 
     def clicked(self, number: int, column: int) -> object:
         return REASONING if number == 0 and self.parts.thinking else None

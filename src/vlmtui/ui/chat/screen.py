@@ -33,7 +33,7 @@ from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings, method_of
 from vlmtui.ui.chat.attachments import AttachmentSources, MessageAttachments
-from vlmtui.ui.chat.blocks import Marked
+from vlmtui.ui.chat.blocks import Marked, Part
 from vlmtui.ui.chat.comparisons import Comparisons, FanOuts
 from vlmtui.ui.chat.composer import Composer, ComposerPanel
 from vlmtui.ui.chat.conversation_actions import Branches, Settings
@@ -41,7 +41,7 @@ from vlmtui.ui.chat.frame import ChatFrame, EditingBar, QueueBar, StatusBar
 from vlmtui.ui.chat.inspections import Inspections
 from vlmtui.ui.chat.part import ChatPart
 from vlmtui.ui.chat.prompt_cost import PromptCost
-from vlmtui.ui.chat.transcript import MessageCursor, Transcript
+from vlmtui.ui.chat.transcript import MessageCursor, Transcript, marked_of
 from vlmtui.ui.chat.turn_sender import TurnSender
 from vlmtui.ui.document.markdown_lines import load_highlighter
 from vlmtui.ui.messages import EngineChanged
@@ -50,6 +50,7 @@ from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.search_bar import SearchBar
 
 if TYPE_CHECKING:
+    from vlmtui.store.records import TurnId
     from vlmtui.ui.app import VlmtuiApp
 
 _WIDE = 110
@@ -194,9 +195,48 @@ class ChatScreen(Screen[None]):
 
     def action_search(self) -> None:
         if self.chat.exchanges:
+            self._cursor.leave()
+            self._load_all()
             self.query_one(SearchBar).open(self.transcript)
         else:
             self.main_app.tell("There is nothing to search yet.")
+
+    async def action_search_again(self, back: bool) -> None:
+        """Select the message with the next or previous match."""
+        self.query_one(SearchBar).find(self.transcript, back=back)
+        await self._select_hit()
+
+    @on(SearchBar.Accepted)
+    async def _select_hit(self) -> None:
+        """Select the message with the match that was found last."""
+        hit = self.transcript.hit
+        marked = marked_of(hit.block) if hit is not None else None
+        if marked is not None:
+            await self._cursor.select(marked)
+            self.transcript.show_hit()
+
+    async def land(self, turn: TurnId, words: str) -> None:
+        """Select a stored message or answer of the branch, and highlight words in it."""
+        parts = ((exchange, part) for exchange in self.chat.branch.all for part in Part)
+        marked = next((found for one in parts if (found := Marked(*one)).turn == turn), None)
+        if marked is not None:
+            self._load_all()
+            await self._cursor.select(marked)
+            self.start(partial(self._show_match, marked, words), "match", exclusive=True)
+
+    async def _show_match(self, marked: Marked, words: str) -> None:
+        """Highlight words, and show their first match in a selected message, if it has one."""
+        await self.transcript.has_size.wait()
+        self.query_one(SearchBar).look_for(words, self.transcript, self.transcript.block_of(marked))
+        hit = self.transcript.hit
+        await self._cursor.select(marked)
+        if hit is not None and marked_of(hit.block) == marked:
+            self.transcript.show_hit()
+
+    def _load_all(self) -> None:
+        """Load the older exchanges into the transcript, for a search."""
+        self.chat.branch.load_older(self.chat.branch.older)
+        self.transcript.add_older(self.chat.exchanges)
 
     @on(Transcript.Selected)
     async def _clicked(self, event: Transcript.Selected) -> None:

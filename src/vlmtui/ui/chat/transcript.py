@@ -244,7 +244,7 @@ class Transcript(DocumentView):
         """Select a message or answer of a loaded exchange, and scroll there."""
         if self.has(marked.exchange):
             self.marked = marked
-            block = self._block(marked)
+            block = self.block_of(marked)
             self.mark(block)
             self.show_block(block)
 
@@ -268,22 +268,22 @@ class Transcript(DocumentView):
         if self.marked is None or not self.has(self.marked.exchange):
             return
         seen = self.in_view
-        if self._block(self.marked) in seen:
+        if self.block_of(self.marked) in seen:
             return
-        found = [one for block in seen if (one := _marked_of(block)) is not None]
+        found = [one for block in seen if (one := marked_of(block)) is not None]
         if found:
             self.marked = found[0 if by > 0 else -1]
-            self.mark(self._block(self.marked))
+            self.mark(self.block_of(self.marked))
 
     def resized(self) -> None:
         """Keep all of the selected message or answer in view, if it fits: the line that describes the selection takes a
         row away."""
         if self.marked is not None and self.has(self.marked.exchange):
-            block = self._block(self.marked)
+            block = self.block_of(self.marked)
             if len(block.lines) <= self.size.height:
                 self.show_block(block)
 
-    def _block(self, marked: Marked) -> Block:
+    def block_of(self, marked: Marked) -> Block:
         return self._shown[marked.exchange][marked.part is Part.ANSWER]
 
     @on(DocumentView.Clicked)
@@ -297,7 +297,7 @@ class Transcript(DocumentView):
             first, count = block.first_number, len(block.attachments)
             numbers = None if first is None else range(first, first + count)
             self.post_message(AttachmentView.Clicked(block.attachments, numbers, event.what))
-        elif (marked := _marked_of(block)) is not None:
+        elif (marked := marked_of(block)) is not None:
             step = event.told.get("branch", 0)
             wanted = Part(event.told["branches_of"]) if "branches_of" in event.told else marked.part
             self.post_message(self.Selected(Marked(marked.exchange, wanted), step if isinstance(step, int) else 0))
@@ -315,7 +315,8 @@ class Transcript(DocumentView):
             self.post_message(self.OlderWanted(OLDER))
 
 
-def _marked_of(block: Block) -> Marked | None:
+def marked_of(block: Block) -> Marked | None:
+    """Return the message or answer that a block shows; None for other blocks."""
     match block:
         case MessageBlock():
             return Marked(block.exchange, Part.MESSAGE)
@@ -374,9 +375,11 @@ class MessageCursor(Static):
             await self._go_to(marked)
             self.add_class("-shown")
             self.focus(scroll_visible=False)
+            self._show(marked)  # a search may have found another match in the same message
 
     def leave(self) -> None:
-        """End the selection, and return to the composer."""
+        """End the selection and the search, and return to the composer."""
+        self._transcript.find("")
         self._transcript.unmark()
 
     async def conversation_shown(self) -> None:
@@ -503,7 +506,10 @@ class MessageCursor(Static):
     def _line(self, marked: Marked, count: int) -> Content:
         which = "Your message" if marked.part is Part.MESSAGE else "Answer"
         keys = f"{short_keys(self.app, 'message_cursor.up', 'message_cursor.down')} move"
-        parts, at = marked.parts, self._part_of(marked)
+        parts, at, hit = marked.parts, self._part_of(marked), self._transcript.hit
+        if hit is not None:
+            again = short_keys(self.app, "message_cursor.search_next", "message_cursor.search_previous")
+            keys = f"match {hit.number:,} of {hit.total:,} · {again} others · {keys}"
         if len(parts) > 1:
             keys += f" · {short_keys(self.app, 'message_cursor.next_part')} part"
         told = "" if at is None else f" · part {at + 1} of {len(parts)}: {parts[at]}"

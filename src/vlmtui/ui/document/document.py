@@ -37,6 +37,10 @@ class Block(ABC):
     def fit(self, width: int) -> None:
         self.lines, self.width = self.lay_out(width), width
 
+    def may_have(self, words: str) -> bool:
+        """Return whether the block may show `words` (lower case). A search lays such blocks out before others."""
+        return True
+
     def clicked(self, number: int, column: int) -> object:
         """Return what is shown at this column of a line, if a click there has a meaning, or else None."""
         return None

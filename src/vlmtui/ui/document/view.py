@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from textual.style import Style
 from textual.widget import Widget
 
 from vlmtui.ui.document.document import Block, Document, Place
-from vlmtui.ui.document.lines import BLANK, Line, PictureLine, as_written, places_of
+from vlmtui.ui.document.lines import BLANK, Line, Lines, PictureLine, as_written, places_of
 
 EDGE = 2
 """Columns for the bar at the left edge and the gap beside it."""
@@ -40,6 +40,8 @@ INTERVAL_S = 0.1
 """Least seconds between two updates of a growing text."""
 _PAUSE_FACTOR = 4.0
 """Pause after an update of a growing text, as a multiple of the time that the update took. Keys are handled then."""
+_SEARCH_S = 0.05
+"""Most seconds of layout before a search."""
 _BAR = "▌"
 _MARK = "█"
 
@@ -102,9 +104,10 @@ class DocumentView(ScrollView, can_focus=False):
         scrollbar-gutter: stable;
         & > .document--marked { background: $boost; }
         & > .document--found { background: $warning 40%; text-style: bold; }
+        & > .document--also-found { background: $warning 20%; text-style: underline; }
     }
     """
-    COMPONENT_CLASSES = {"document--marked", "document--found"}
+    COMPONENT_CLASSES = {"document--marked", "document--found", "document--also-found"}
     ALLOW_SELECT = True
 
     @dataclass
@@ -147,9 +150,16 @@ class DocumentView(ScrollView, can_focus=False):
         """True while the view follows the end of the document."""
         self._edge = EDGE if has_edge else 0
         self._marked: Block | None = None
-        self._hit: Hit | None = None
+        self.hit: Hit | None = None
+        """The match that `find` has shown last."""
+        self._wanted: Sequence[str] = ()
+        """The texts whose matches are highlighted."""
+        self._found: dict[Block, tuple[Lines, list[Parts]]] = {}
+        """The matches in blocks that were drawn, each with the lines in which they are."""
         self._drawn: dict[int, tuple[Line, tuple[object, ...], Strip]] = {}
         """Drawn lines by `id(line)`: the line, everything else that its look depends on, and the strip."""
+        self.has_size = asyncio.Event()
+        """Set once the view is on the screen: only then can blocks be laid out."""
         self._is_settling = False
         self._shown_s = 0.0
         """When a slice was shown last, by the monotonic clock."""
@@ -183,7 +193,9 @@ class DocumentView(ScrollView, can_focus=False):
         """Remove all blocks."""
         self.document.clear()
         self._drawn.clear()
-        self._marked = self._hit = None
+        self._marked = self.hit = None
+        self._wanted = ()
+        self._found.clear()
         self.is_following = self._follows
         self._update_height()
 
@@ -267,20 +279,22 @@ class DocumentView(ScrollView, can_focus=False):
             if one is not None and before is not block:
                 self._refresh_block(one)
 
-    def find(self, words: str, *, back: bool = False, stay: bool = False) -> Hit | None:
-        """Show and return the next match of `words`, ignoring case; None if there is none.
+    def find(self, words: str, *, back: bool = False, stay: bool = False, start: Block | None = None) -> Hit | None:
+        """Highlight all matches of `words`, ignoring case, and show and return the next; None if there is none. If the
+        words don't occur together, search for each of them.
 
         The search begins at the last match, or else at the view. At the end of the document it continues at the
         beginning. `back`: search backwards. `stay`: the last match may be found again, for a search while the user
-        types. If `words` is empty, forget the last match.
+        types. `start`: begin with this block. If `words` is empty, forget the last match.
         """
-        hits, places = self._matches(words.casefold()) if words else ([], [])
-        before, self._hit = self._hit, None
-        if before is not None:
-            self._refresh_block(before.block)
+        hits, places = self._matches(words.casefold())
+        before, self.hit = self.hit, None
+        self.refresh()
         if not hits:
             return None
-        if before is not None and before.block in self.document.blocks:
+        if start is not None:
+            at = (self.document.start(start), -1)
+        elif before is not None and before.block in self.document.blocks:
             at = _place(self.document.start(before.block), before.parts)
         else:
             at = (self.top + self.size.height * back, -1)
@@ -289,17 +303,31 @@ class DocumentView(ScrollView, can_focus=False):
         else:
             first = next((number for number in range(len(hits)) if places[number] > at), 0)
             found = places.index(at) if stay and at in places else first
-        self._hit = hit = hits[found]._replace(number=found + 1, total=len(hits))
-        self.show_line(hit.block, hit.parts[0][0])
-        self._refresh_block(hit.block)
-        return hit
+        self.hit = hits[found]._replace(number=found + 1, total=len(hits))
+        self.show_hit()
+        return self.hit
+
+    def show_hit(self) -> None:
+        """Scroll to the match that `find` has shown last."""
+        if self.hit is not None:
+            self.show_line(self.hit.block, self.hit.parts[0][0])
 
     def _matches(self, words: str) -> tuple[list[Hit], list[tuple[int, int]]]:
-        """Return all matches of a text, and where each begins: its line in the document, and its first character in
-        that line."""
+        """Return all matches, and where each begins: its line in the document, and its first character in that line.
+        Before that, lay out blocks that may have one, as far as that takes no time."""
         hits, places = list[Hit](), list[tuple[int, int]]()
-        for block, start in self.document.starts():
-            for parts in places_of(words, block.lines):
+        self._found.clear()
+        self._wanted = (words,) if words else ()
+        until_s = time.monotonic() + _SEARCH_S
+        with self._keep_place():
+            for block in self.document.blocks if words else ():
+                if self.document.is_stale(block) and block.may_have(words) and time.monotonic() < until_s:
+                    self._lay_out(block)
+        blocks = list(self.document.starts())
+        if not any(next(self._matches_of(block), None) for block, _ in blocks):
+            self._wanted = words.split()
+        for block, start in blocks:
+            for parts in sorted(self._matches_of(block)):
                 hits.append(Hit(block, parts))
                 places.append(_place(start, parts))
         return hits, places
@@ -316,14 +344,14 @@ class DocumentView(ScrollView, can_focus=False):
         line = block.lines[number]
         is_marked = block is self._marked
         edge = block.edge
-        hit = self._match_in(block, number)
+        hits = self._matches_in(block, number)
         selected = self._selected(at)
-        look = (at, width, base, is_marked, edge, hit, selected)
+        look = (at, width, base, is_marked, edge, hits, selected)
         drawn = self._drawn.get(id(line))
         if drawn is not None and drawn[0] is line and drawn[1] == look:
             return drawn[2]
         style = base + self.get_visual_style("document--marked", partial=True) if is_marked else base
-        strip = self._draw(line, at, style, hit, selected).adjust_cell_length(width - self._edge, style.rich_style)
+        strip = self._draw(line, at, style, hits, selected).adjust_cell_length(width - self._edge, style.rich_style)
         if self._edge:
             bar = Content.styled(_MARK, "$accent") if is_marked else Content.styled(_BAR, edge) if edge else Content()
             drawn_bar = Strip(bar.render_segments(style), len(bar))
@@ -336,14 +364,19 @@ class DocumentView(ScrollView, can_focus=False):
         return strip
 
     def _draw(
-        self, line: Line, at: int, style: Style, hit: tuple[int, int] | None, selected: tuple[int, int] | None
+        self,
+        line: Line,
+        at: int,
+        style: Style,
+        hits: Sequence[tuple[str, int, int]],
+        selected: tuple[int, int] | None,
     ) -> Strip:
         """Draw the document's line `at`. Each segment holds its place in the document, for selecting text."""
         if isinstance(line, PictureLine):
             return line.drawn(self, style).apply_style(style.rich_style).apply_offsets(0, at)
         content = line.content.expand_tabs()
-        if hit is not None:
-            content = content.stylize(self.get_visual_style("document--found", partial=True), *hit)
+        for how, first, last in hits:
+            content = content.stylize(self.get_visual_style(how, partial=True), first, last)
         if selected is not None:
             content = content.stylize(
                 Style.from_styles(self.screen.get_component_styles("screen--selection")), *selected
@@ -354,11 +387,23 @@ class DocumentView(ScrollView, can_focus=False):
             x += len(text)
         return Strip(segments, content.cell_length)
 
-    def _match_in(self, block: Block, number: int) -> tuple[int, int] | None:
-        """Return the start and end of the match in a line; None if there is none."""
-        if self._hit is None or self._hit.block is not block:
-            return None
-        return next((part[1:] for part in self._hit.parts if part[0] == number), None)
+    def _matches_in(self, block: Block, number: int) -> tuple[tuple[str, int, int], ...]:
+        """Return the style, start and end of each match in a line of a block."""
+        if not self._wanted:
+            return ()
+        known = self._found.get(block)
+        if known is None or known[0] is not block.lines:
+            known = self._found[block] = block.lines, list(self._matches_of(block))
+        own = self.hit.parts if self.hit is not None and self.hit.block is block else ()
+        return tuple(
+            ("document--found" if parts == own else "document--also-found", first, last)
+            for parts in known[1]
+            for line, first, last in parts
+            if line == number
+        )
+
+    def _matches_of(self, block: Block) -> Iterator[Parts]:
+        return (parts for words in self._wanted for parts in places_of(words, block.lines))
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
@@ -410,6 +455,7 @@ class DocumentView(ScrollView, can_focus=False):
         self._scroll_to_anchor(anchor)
         self._settle()
         self.resized()
+        self.has_size.set()
 
     def resized(self) -> None:
         """Called after the layout for another size of the view."""

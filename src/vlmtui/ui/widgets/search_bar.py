@@ -5,19 +5,24 @@ from __future__ import annotations
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
+from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
+from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.widgets.line_editing import LineInput
 
 
 class SearchBar(Horizontal):
-    """The search field, hidden until `open`. While the user types, the first match is shown; Enter goes to the next
-    match."""
+    """The search field, hidden until `open`. While the user types, all matches are highlighted, and the first is shown;
+    arrow keys go to the others. Enter closes the field and keeps the match, Escape ends the search."""
+
+    class Accepted(Message):
+        """The field was closed at a match."""
 
     DEFAULT_CSS = """
     SearchBar {
@@ -48,8 +53,20 @@ class SearchBar(Horizontal):
             self.display = True
         self._field.focus()
 
+    @property
+    def words(self) -> str:
+        """The text to find."""
+        return one_line(self._field.value)
+
+    def look_for(self, words: str, view: DocumentView, start: Block) -> None:
+        """Find words in a document from a block on, without the field; `find` continues."""
+        self._view = view
+        with self.prevent(Input.Changed):
+            self._field.value = words
+        view.find(words, start=start)
+
     def close(self) -> None:
-        """Hide the search field. The last match stays marked, and `find` continues from it."""
+        """Hide the search field. The matches stay highlighted, and `find` continues from the last."""
         if self.display:
             self.display = False
             if self._field.has_focus and self._focused_before is not None:
@@ -59,7 +76,7 @@ class SearchBar(Horizontal):
         """Go to the next match in a document. If there is no text to find, open the search field. `stay`: the current
         match may be found again."""
         self._view = view
-        words = one_line(self._field.value)
+        words = self.words
         hit = view.find(words, back=back, stay=stay)
         told = "" if not words else f"{hit.number:,} of {hit.total:,}" if hit else "not found"
         self.query_one(Static).update(told)
@@ -86,8 +103,16 @@ class SearchBar(Horizontal):
         if self._view is not None:
             self.find(self._view, back=True)
 
-    def action_close(self) -> None:
+    def action_accept(self) -> None:
+        """Close the field, and keep the match."""
         self.close()
+        self.post_message(self.Accepted())
+
+    def action_close(self) -> None:
+        """End the search."""
+        self.close()
+        if self._view is not None:
+            self._view.find("")
 
 
 class SearchScreen(Screen[None]):
