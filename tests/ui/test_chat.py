@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.support.scripted_engine import Die, Fail, Hold
-from tests.ui.conftest import StartChat, answers_of
+from tests.support.scripted_engine import Die, Fail, Hold, ScriptedHost
+from tests.support.waiting import until_chat
+from tests.ui.conftest import Chat, MakeApp, StartChat, answers_of
 from vlmtui.domain.conversation import ChatPrompt
 from vlmtui.domain.generation import Cancelled, Failed, Failure, Finished
 from vlmtui.errors import ErrorKind
@@ -178,3 +179,26 @@ async def test_a_failure_shows_its_detail_and_the_engine_only_if_it_died(chattin
         assert "Shorten it." in note
         assert "Ctrl+R" in note
         assert "once the engine" not in note
+
+
+async def test_one_note_is_shown_above_the_composer_beside_problems(make_app: MakeApp) -> None:
+    host = ScriptedHost(load=[])
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await until_chat(pilot)
+        chat = Chat(app, host, pilot)
+
+        def shown() -> list[str]:
+            return [line.strip(" ▌") for line in chat.screen_text().split("\n") if "note" in line]
+
+        app.tell("A note of a problem.", severity="warning")
+        app.tell("An earlier note.")
+        app.tell("The newest note.")
+        await chat.until(lambda: shown() == ["A note of a problem.", "The newest note."])
+        rows = [at for at, line in enumerate(chat.screen_text().split("\n")) if "note" in line]
+        assert rows[1] < chat.screen.panel.region.y <= rows[1] + 4
+        assert [note.timeout for note in app._notifications] == [4, 4, 4]
+        await chat.write("one\ntwo\nthree\nfour")
+        await chat.until(lambda: "four" in chat.screen_text() and shown()[1] == "The newest note.")
+        app.tell("A note of many words. " * 10)
+        await chat.until(lambda: any(note.timeout == 11 for note in app._notifications))

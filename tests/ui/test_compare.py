@@ -286,7 +286,8 @@ async def test_the_guard_names_a_finding_and_a_key_fixes_it(comparing: StartComp
         (finding,) = compare.findings.findings
         assert finding.blocks
         await compare.press("ctrl+r")
-        await compare.until(lambda: "Not sent" in compare.chat.notes)
+        await compare.until(lambda: "Not sent" in compare.text_of(".refusal"))
+        assert "Ctrl+X . fixes it." in compare.text_of(".refusal") and not compare.chat.notes
         assert compare.chat.host.engine.requests == []
         assert compare.chat.controller.draft.words == "What is this?"
         await compare.press("f7")
@@ -294,6 +295,7 @@ async def test_the_guard_names_a_finding_and_a_key_fixes_it(comparing: StartComp
         await compare.press("f8")
         await compare.until(lambda: compare.editor.text == whole)
         await compare.until(lambda: not compare.findings.display)
+        assert not compare.screen.query_one(".refusal").display
         await compare.press("ctrl+z")
         await compare.until(lambda: compare.editor.text == whole.replace(CAT, ""))
 

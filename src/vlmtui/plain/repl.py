@@ -154,7 +154,7 @@ class Repl:
     # -- messages and questions to the user
 
     def tell(
-        self, text: str, remedy: Remedy | None = None, *, seconds: float = 4.0, severity: Severity = "information"
+        self, text: str, remedy: Remedy | None = None, *, seconds: float = 0.0, severity: Severity = "information"
     ) -> None:
         """Write a message as a line, with the command that removes its cause (`remedy`). `seconds` is ignored: lines
         stay."""

@@ -34,9 +34,10 @@ class Teller(Protocol):
     """Shows messages to the user. Implemented by the app and by plain mode."""
 
     def tell(
-        self, text: str, remedy: Remedy | None = None, *, seconds: float = 4.0, severity: Severity = "information"
+        self, text: str, remedy: Remedy | None = None, *, seconds: float = 0.0, severity: Severity = "information"
     ) -> None:
-        """Show a message for `seconds`. `remedy`: the action that removes its cause."""
+        """Show a message for `seconds`; 0: for as long as it takes to read. `remedy`: the action that removes its
+        cause."""
 
     def tell_error(self, error: VlmtuiError) -> None:
         """Show an error, with the action that removes its cause."""
@@ -110,7 +111,7 @@ class ConversationHolder:
             return
         if changed := before.changed_to(chat.settings):
             told = f"Another model family: {changed}. Each family keeps its own values."
-            self.teller.tell(one_line(told), seconds=10)
+            self.teller.tell(one_line(told))
 
     def recorder(self) -> Recorder:
         """Return the recorder, creating it if needed."""
@@ -219,7 +220,7 @@ class ConversationHolder:
             self.on_damage()
             return
         if error is None:
-            self.teller.tell("Everything is saved now; nothing was lost.", seconds=10)
+            self.teller.tell("Everything is saved now; nothing was lost.")
             return
         text = f"{error} The conversation continues in memory and is saved as soon as possible."
         self.teller.tell(one_line(text), seconds=30, severity="error")

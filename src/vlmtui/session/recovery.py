@@ -48,7 +48,7 @@ def _tell_end(teller: Teller, title: str, answer: Answer) -> None:
             what = "This answer was stopped"
         case None:
             return
-    teller.tell(f"{what}: {one_line(title)}", seconds=15)
+    teller.tell(f"{what}: {one_line(title)}")
 
 
 class InterruptedAnswers:

@@ -76,6 +76,9 @@ _log = logging.getLogger(__name__)
 _WARNINGS_MAX = 3
 _BATCH_FILE = "answers.jsonl"
 """The file that `/batch` shows by default; docs/batch.md uses this name."""
+_NOTE_S = 4.0
+_READ_PER_S = 20
+"""Characters of a notification that people read in a second."""
 _LEFTOVERS_AFTER_S = 1.0
 _HOUSEKEEPING_AFTER_S = 10.0
 _LOG_EVERY_S = 0.1
@@ -190,7 +193,7 @@ class VlmtuiApp(App[ExitReport | None]):
     def on_mount(self) -> None:
         self._departure.watch_signals()
         if wrong := self.key_bindings.first_warnings(_WARNINGS_MAX):
-            self.tell("\n".join([*wrong, f"({config_file(self.services.paths)})"]), seconds=15, severity="warning")
+            self.tell("\n".join([*wrong, f"({config_file(self.services.paths)})"]), severity="warning")
         # Textual discards output before this handler returns, so a screen shown here would be drawn twice.
         self.call_later(self._begin)
         self.set_timer(_LEFTOVERS_AFTER_S, partial(self.start, self.models.look_for_leftovers, "leftovers"))
@@ -211,18 +214,31 @@ class VlmtuiApp(App[ExitReport | None]):
         text: str,
         remedy: Remedy | None = None,
         *,
-        seconds: float = 4.0,
+        seconds: float = 0.0,
         severity: SeverityLevel = "information",
     ) -> None:
-        """Show a notification. `remedy`: append a sentence about what the user can do. Does nothing while the app
-        ends."""
+        """Show a notification, as `notify` does. `remedy`: append a sentence about what the user can do. Does nothing
+        while the app ends."""
         if self.is_running:
             told = with_remedy(self, visible(text), remedy)
-            self.notify(told, severity=severity, timeout=seconds, markup=False)
+            self.notify(told, severity=severity, timeout=seconds or None, markup=False)
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        """Show a notification for four seconds, or for as long as it takes to read; see Textual's `notify`."""
+        seconds = max(_NOTE_S, len(message) / _READ_PER_S) if timeout is None else timeout
+        super().notify(message, title=title, severity=severity, timeout=seconds, markup=markup)
 
     def tell_error(self, error: VlmtuiError) -> None:
         """Show an error as a notification, with a sentence about what the user can do if the error has a remedy."""
-        self.tell(error_text(self, error), seconds=15, severity="error")
+        self.tell(error_text(self, error), severity="error")
 
     def start(self, steps: Steps, group: str, *, exclusive: bool = False) -> None:
         """Run a coroutine function in the background. `exclusive`: first cancel the others of this group."""
@@ -589,7 +605,7 @@ class VlmtuiApp(App[ExitReport | None]):
         paint."""
         await asyncio.to_thread(self.services.registry.read)
         for warning in self.services.registry.warnings:
-            self.tell(one_line(str(warning)), seconds=15, severity="warning")
+            self.tell(one_line(str(warning)), severity="warning")
 
     async def _begin_conversation(self) -> None:
         """Open the conversation to continue, and fetch answers that the engine finished meanwhile. If the database is

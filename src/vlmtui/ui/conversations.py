@@ -248,7 +248,7 @@ class ConversationsScreen(Screen[None]):
             self.action_open()
 
     def _tell_error(self, error: VlmtuiError) -> None:
-        self.notify(error_text(self.app, error), severity="error", timeout=10, markup=False)
+        self.notify(error_text(self.app, error), severity="error", markup=False)
 
     # -- messages of the list and the inputs
 
@@ -379,7 +379,7 @@ class ConversationsScreen(Screen[None]):
             return
         self._show_list()
         if told:
-            self.notify(told, timeout=8, markup=False)
+            self.notify(told, markup=False)
 
     async def _undo(self) -> None:
         try:

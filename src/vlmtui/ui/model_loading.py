@@ -32,7 +32,7 @@ class ModelLoading:
         self.first_error: VlmtuiError | None = None
         """Why the model with which the app was to begin is not loaded."""
         app.engines.on_death = self._tell_death
-        app.engines.on_outdated = lambda error: app.tell(str(error), error.remedy, seconds=15, severity="warning")
+        app.engines.on_outdated = lambda error: app.tell(str(error), error.remedy, severity="warning")
 
     def begins_with_list(self) -> bool:
         """Return whether the app begins with the list of models: the command line and the conversation to continue name
@@ -143,7 +143,7 @@ class ModelLoading:
             self._app.show_chat()
         info = self._app.engines.info
         for text in info.notes if info is not None else ():
-            self._app.tell(text, seconds=15)
+            self._app.tell(text)
 
     async def _ask_before_load(self, model: Model, machine: Machine | None, check: LoadCheck) -> None:
         """Show the question in `check`, and continue with the user's choice, which may be another model."""
@@ -197,7 +197,7 @@ class ModelLoading:
         cause = error.message if name in error.message else f"{name}: {error.message}"
         told = f"{cause} {name} is loading again." if loads_again else cause
         remedy = None if loads_again else Remedy.RESTART_ENGINE
-        self._app.tell(one_line(told), remedy, seconds=15, severity="warning")
+        self._app.tell(one_line(told), remedy, severity="warning")
 
     def _remember(self, model: Model) -> None:
         try:

@@ -86,7 +86,7 @@ class StoredConversations:
         from vlmtui.session.resume import not_used
 
         if found.record is not None and (text := not_used(found.record)):
-            self._app.tell(text, seconds=15)
+            self._app.tell(text)
 
     async def _offer_backup(self, then: Steps | None) -> None:
         from vlmtui.store.database import damaged

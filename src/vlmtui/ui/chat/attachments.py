@@ -173,7 +173,7 @@ class AttachmentSources(ChatPart):
         self._folder = private_dir(self._screen.services.paths.inbox)
         line = scp_line(self._folder)
         self._app.copy_to_clipboard(line)
-        self._app.tell(f"{one_line(line)}\n(copied) The file browser now opens there:", Remedy.ATTACH_FILE, seconds=15)
+        self._app.tell(f"{one_line(line)}\n(copied) The file browser now opens there:", Remedy.ATTACH_FILE)
 
     def attach_files(self, sources: Sequence[Path | str]) -> None:
         """Attach files and web addresses at the cursor; ask first if there are more than ASK_ABOVE."""
@@ -214,7 +214,7 @@ class MessageAttachments(ChatPart):
         that a viewer may show differently."""
         name = one_line(attachment.name)
         if warning := warning_of(attachment):
-            self._app.tell(one_line(warning), seconds=15, severity="warning")
+            self._app.tell(one_line(warning), severity="warning")
         if attachment.pages > 1:
             text = f"{name} has {attachment.pages} pages: page {attachment.page} is attached. /page attaches another."
             self._app.tell(text)
@@ -225,7 +225,7 @@ class MessageAttachments(ChatPart):
         """Warn about media of the conversation that the model does not accept."""
         model = self._engines.model
         if model is not None and (problem := excess_media(self._chat.branch.all, model.family)):
-            self._app.tell(problem, Remedy.LEAVE_OUT_OLDEST, seconds=15, severity="warning")
+            self._app.tell(problem, Remedy.LEAVE_OUT_OLDEST, severity="warning")
 
     def action_view(self, number: str = "") -> None:
         """Show attachment `number` in full size; without a number, those of the selected message, or else the newest
@@ -294,14 +294,14 @@ class MessageAttachments(ChatPart):
         if exchange is None:
             self._app.tell("No earlier message has attachments to leave out.")
         else:
-            self._app.tell(f"{attachments_named(exchange)} now left out of prompts.", Remedy.SEND_AGAIN, seconds=8)
+            self._app.tell(f"{attachments_named(exchange)} now left out of prompts.", Remedy.SEND_AGAIN)
 
     def action_take_in_again(self) -> None:
         exchange = self._chat.take_in_again()
         if exchange is None:
             self._app.tell("No attachments are left out of prompts.")
         else:
-            self._app.tell(f"{attachments_named(exchange)} now sent again with every prompt.", seconds=8)
+            self._app.tell(f"{attachments_named(exchange)} now sent again with every prompt.")
 
     def _chosen(self, kind: str, number: str, fits: Callable[[Attachment], bool]) -> list[DraftToken]:
         """Return the draft's attachments for which `fits` is true; with a number, only the attachment with this

@@ -370,7 +370,7 @@ class ComposerPanel(Vertical):
     def _send(self) -> None:
         if self._draft.pending:
             self._to_send = self._draft.words
-            self.notify("Your message is sent once its files are read.", timeout=4)
+            self.notify("Your message is sent once its files are read.")
         else:
             self.post_message(self.MessageWritten())
 

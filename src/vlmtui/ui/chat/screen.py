@@ -114,6 +114,7 @@ class ChatScreen(Screen[None]):
 
     async def on_mount(self) -> None:
         self._unsubscribe = self.chat.subscribers.add(self._post_event)
+        self.screen_layout_refresh_signal.subscribe(self, self._keep_notes_above_composer)
         self.query_one(Composer).focus()
         await self._fill_transcript()
         self.show_editing()
@@ -123,6 +124,12 @@ class ChatScreen(Screen[None]):
         self.call_after_refresh(self.start, partial(asyncio.to_thread, load_highlighter), "highlighter")
         self._filled.set()
         self.panel.call_later(self.main_app.give_typed)  # once the panel is mounted, too
+
+    def _keep_notes_above_composer(self, _: Screen[object]) -> None:
+        below = self.size.height - self.query_one(ChatFrame).region.bottom
+        for notes in self.query("ToastRack"):
+            if notes.styles.margin.bottom != below:
+                notes.styles.margin = (0, 0, below, 0)
 
     def on_screen_resume(self) -> None:
         """Update the title, which another screen may have changed, and take what was typed on that screen."""

@@ -245,6 +245,7 @@ class RawPane(Vertical):
     RawPane {
         height: 1fr;
         & > .legend { display: none; height: auto; padding: 0 1; color: $muted; }
+        & > .refusal { display: none; height: auto; padding: 0 1; background: $error; color: $text; }
     }
     """
 
@@ -259,6 +260,7 @@ class RawPane(Vertical):
         self._comparison = comparison
         self.editor = RawEditor()
         self._legend = Static(classes="legend", markup=False)
+        self._refusal = Static(classes="refusal", markup=False)
         self._listed = FindingsList()
         self._special = special_pattern(comparison.special_tokens())
         self._timer: Timer | None = None
@@ -267,6 +269,7 @@ class RawPane(Vertical):
     def compose(self) -> ComposeResult:
         yield self.editor
         yield self._legend
+        yield self._refusal
         yield self._listed
 
     @property
@@ -279,6 +282,11 @@ class RawPane(Vertical):
         self._has_text = True
         self.editor.fill(text)
         self._changed()
+
+    def refuse(self, why: str) -> None:
+        """Show above the findings why the prompt was not sent, until it changes."""
+        self._refusal.update(why)
+        self._refusal.display = True
 
     def visit(self) -> None:
         """Move the cursor to the next finding; after the last, to the first."""
@@ -300,6 +308,7 @@ class RawPane(Vertical):
             event.stop()
         if not self._has_text:
             return
+        self._refusal.display = False
         text = self._comparison.draft.text = self.editor.text
         self._show_places(text, self._comparison.placeholders(text))
         self.post_message(self.Edited())
@@ -326,7 +335,7 @@ class RawPane(Vertical):
 
     def _apply_fix(self, finding: Finding) -> None:
         if finding.fix is None:
-            self.notify("This finding has no fix: edit the text.", timeout=6, markup=False)
+            self.notify("This finding has no fix: edit the text.", markup=False)
             return
         self.editor.replace_span(finding.fix.start, finding.fix.end, finding.fix.replacement)
         # The other findings' offsets are outdated now.

@@ -157,6 +157,12 @@ class CompareScreen(SidesScreen):
             return
         comparison = self.comparison
         try:
+            comparison.require_sendable()
+        except VlmtuiError as error:
+            self._focus_raw()
+            self.pane.refuse(error_text(self.app, error))
+            return
+        try:
             engine = self.main_app.engines.require_engine()
             findings = comparison.prepare()
             in_flight = self._send_draft() if self.message.exchange is None else None

@@ -313,7 +313,7 @@ class InspectorScreen(SearchScreen):
         except VlmtuiError as error:
             self._tell_error(error)
         else:
-            self.notify(f"Saved {one_line(str(path))}", timeout=8, markup=False)
+            self.notify(f"Saved {one_line(str(path))}", markup=False)
 
     @work(group="ask", exclusive=True)
     async def action_logprobs(self) -> None:
@@ -409,7 +409,7 @@ class InspectorScreen(SearchScreen):
         said.display = bool(text)
 
     def _tell_error(self, error: VlmtuiError) -> None:
-        self.notify(error_text(self.app, error), severity="error", timeout=10, markup=False)
+        self.notify(error_text(self.app, error), severity="error", markup=False)
 
     @work(group="apart", exclusive=True)
     async def _show_content(self) -> None:

@@ -454,7 +454,7 @@ class ModelsScreen(Screen[None]):
         try:
             self.running = await self.services.host.running()
         except VlmtuiError as error:
-            self.notify(error_text(self.app, error), severity="error", timeout=10, markup=False)
+            self.notify(error_text(self.app, error), severity="error", markup=False)
         else:
             self._fill()
 

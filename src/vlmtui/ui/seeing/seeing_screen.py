@@ -113,7 +113,7 @@ class SeeingScreen(Screen[None], Generic[_O]):
             self._draw(wanted, self.sight()[1], self._room)
 
     def tell_error(self, error: VlmtuiError) -> None:
-        self.notify(error_text(self.app, error), severity="error", timeout=10, markup=False)
+        self.notify(error_text(self.app, error), severity="error", markup=False)
 
     def action_close(self) -> None:
         self.dismiss()
@@ -205,4 +205,4 @@ class SeeingScreen(Screen[None], Generic[_O]):
         except VlmtuiError as error:
             self.tell_error(error)
         else:
-            self.notify(f"Saved {one_line(str(written))} and {one_line(str(also))}", timeout=8, markup=False)
+            self.notify(f"Saved {one_line(str(written))} and {one_line(str(also))}", markup=False)
