@@ -41,6 +41,17 @@ async def test_every_action_is_in_the_help_with_its_key_and_command(make_app: Ma
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
 
 
+async def test_explanations_use_a_wide_screen(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await pilot.press("f1")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        shown = [strip.text for strip in app.screen._compositor.render_strips()]
+        assert any("/engine NAME    Use another engine: one of config.toml, an address" in line for line in shown)
+        assert any("  Ctrl+Q            /quit  " in line for line in shown), "the column is as wide as its keys"
+
+
 async def test_the_palette_offers_the_actions_of_the_screen(make_app: MakeApp) -> None:
     app = make_app(ScriptedHost(load=[]), initial_model="shapes")
     async with app.run_test() as pilot:

@@ -165,14 +165,13 @@ class HelpBlock(Block):
 
     margin = 1
 
-    def __init__(self, title: str, rows: Sequence[Row], keys: int) -> None:
-        """`keys`: the width of the column with the keys."""
+    def __init__(self, title: str, rows: Sequence[Row]) -> None:
         super().__init__()
-        self._title, self._rows, self._keys = title, rows, keys
+        self._title, self._rows = title, rows
 
     def lay_out(self, width: int) -> Lines:
-        slash = max(len(row.slash) for row in self._rows)
-        rows = (line for row in self._rows for line in row.lines(self._keys, slash, width))
+        keys, slash = max(len(row.keys) for row in self._rows), max(len(row.slash) for row in self._rows)
+        rows = (line for row in self._rows for line in row.lines(keys, slash, width))
         return [one(self._title, "bold $text-accent"), *rows]
 
 
@@ -184,6 +183,7 @@ class HelpScreen(ModalScreen[None]):
     CSS_PATH = "help.tcss"
     SCOPE = "help_screen"
     BINDINGS = bindings(SCOPE)
+    not_in_footer = frozenset({"help"})
 
     def __init__(self, scope: str = "", *, first: str = "") -> None:
         super().__init__()
@@ -226,9 +226,8 @@ class HelpScreen(ModalScreen[None]):
         word = self.query_one(LineInput).value.strip().lower()
         sections = [(scope.title, [row for row in self._rows(scope) if row.has(word)]) for scope in self._scopes()]
         sections = [(title, rows) for title, rows in sections if rows]
-        keys = max((len(row.keys) for _, rows in sections for row in rows), default=0)
         nothing = TextBlock(Content.styled(f"No key or command with “{word}”.", "$muted"))
-        blocks: list[Block] = [HelpBlock(title, rows, keys) for title, rows in sections]
+        blocks: list[Block] = [HelpBlock(title, rows) for title, rows in sections]
         self.query_one("#text", DocumentView).show(*(blocks or [nothing]))
 
     def _scopes(self) -> Iterator[Scope]:

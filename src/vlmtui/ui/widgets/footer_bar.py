@@ -152,7 +152,7 @@ class FooterBar(Widget):
         """Return the items that fit, from left to right."""
         keyed = self._items_with_keys()
         led = self._leader_items(keyed)
-        leader = [msgspec.structs.replace(item, title="") for item in keyed if item.id == LEADER]
+        leader = [msgspec.structs.replace(item, title="") for item in keyed if led and item.id == LEADER]
         own_ids = self._own_ids()
         first = sorted(
             [item for item in keyed if item.id != LEADER],
