@@ -348,10 +348,9 @@ async def test_a_damaged_database_is_replaced_by_a_backup_after_a_yes(
     damage(paths)
     app = make_app(settings=Settings(graphics="off"))
     async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
-        rows = " ".join(strip.text for strip in app.screen._compositor.render_strips())
-        text = " ".join(rows.replace("│", " ").split())
-        assert "conversations.db is damaged" in text and "The newest good backup" in text and "The damaged file" in text
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen) and bool(app.screen.query(".title")))
+        told = str(app.screen.query_one(".title", Static).content)
+        assert "conversations.db is damaged" in told and "The newest good backup" in told and "The damaged file" in told
         await pilot.press(*(["down", "enter"] if is_yes else ["escape"]))
         await until(pilot, lambda: any("damaged" in toast.message for toast in app._notifications))
         if is_yes:
@@ -449,8 +448,8 @@ async def test_a_new_chat_is_begun_once(chatting: StartChat) -> None:
         await chat.pilot.press("ctrl+l")
         await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))
         await chat.pilot.pause()
-        for key in "NN":
-            chat.app.post_message(events.Key(key, key))
+        for _ in range(2):
+            chat.app.post_message(events.Key("ctrl+n", None))
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         await chat.pilot.pause(0.2)
         assert isinstance(chat.app.screen, ChatScreen)
