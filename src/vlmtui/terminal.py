@@ -201,9 +201,7 @@ def _kitty_way(answers: Answers) -> PictureWay:
     if name.lower().startswith(_PLACEHOLDERS):
         return PictureWay("kitty", answers.speaks_kitty, _name_reason(name, answers.speaks_kitty))
     if answers.speaks_kitty:
-        reason = (
-            f"it accepts kitty's images, but {name or 'a terminal without a name'} is not known to draw placeholders"
-        )
+        reason = f"it accepts kitty's images, but {name or 'an unknown terminal'} is not known to draw placeholders"
         return PictureWay("kitty", False, reason, "VLMTUI_GRAPHICS=kitty tries it.")
     return PictureWay("kitty", False, "it does not answer a question of kitty's protocol", _OTHER_TERMINAL)
 
@@ -241,8 +239,8 @@ def _character_ways(environment: Mapping[str, str], answers: Answers) -> Iterato
     else:
         vte = _VTE.match(name)
         draws = name.lower().startswith(_SEXTANTS) or (vte is not None and int(vte[1]) >= _VTE_SEXTANTS)
-        known = f"{name or 'a terminal without a name'} is not known to draw them"
-        hint = "" if draws else "VLMTUI_GRAPHICS=sextant, if its font has them."
+        known = f"{name} is not known to draw them" if name else "the terminal is unknown"
+        hint = "" if draws else "VLMTUI_GRAPHICS=sextant tries it."
         yield PictureWay("sextant", draws, f"{name} draws them" if draws else known, hint)
         yield PictureWay("quadrant", True, f"the locale {locale}" if locale else "no locale says otherwise")
     yield PictureWay("halfcell", True, "every terminal with colours has them")

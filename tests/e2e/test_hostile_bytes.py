@@ -147,7 +147,7 @@ def test_comparison_and_inspector_print_no_control_sequence(paths: Paths, conver
         terminal.wait_for("Answers: identical")
         terminal.press("f12")
         terminal.wait_for("Inspector")
-        parts = {"1": seen("question"), "2": "index", "3": "SHA-256", "4": seen("template"), "5": "Ends at"}
+        parts = {"1": seen("question"), "2": "index", "3": "SHA-256", "4": seen("template"), "5": "Stops at"}
         terminal.wait_for(seen("question"))
         for part, wanted in {**parts, "6": seen("answer")}.items():
             terminal.type(part)

@@ -178,7 +178,7 @@ async def test_ctrl_c_hints_once_and_quits_twice(make_app: MakeApp) -> None:
         await until(pilot, lambda: screen_is(app, ModelsScreen))
         await pilot.press("ctrl+c")
         await until(pilot, lambda: any("Ctrl+Q" in toast.message for toast in app._notifications))
-        assert [toast.message for toast in app._notifications] == ["Ctrl+Q quits; so does pressing the same key again."]
+        assert [toast.message for toast in app._notifications] == ["Press Ctrl+C again to quit."]
         assert app.return_value is None
         await pilot.press("ctrl+c")
         await until(pilot, lambda: app.return_value is not None)

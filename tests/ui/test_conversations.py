@@ -457,7 +457,7 @@ async def test_a_new_chat_is_begun_once(chatting: StartChat) -> None:
 
 async def test_a_search_entered_at_once_opens_its_match(listing: ShowList, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[ConversationId] = []
-    monkeypatch.setattr(StoredConversations, "open", lambda stored, id: opened.append(id))
+    monkeypatch.setattr(StoredConversations, "open", lambda stored, id, turn, words: opened.append(id))
     async with listing(three) as shown:
         shown.press_at_once("slash", *"sofa", "enter")
         await shown.until(lambda: bool(opened))

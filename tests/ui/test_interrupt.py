@@ -20,7 +20,7 @@ from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.services import Delays
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 
-SAID = "quits; so does pressing the same key again."
+SAID = "Press Ctrl+C again to quit."
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ def test_conversations_are_listed_and_found(cli: CommandLine, filled: Conversati
     assert (listed[1]["id"], listed[1]["model"], listed[1]["turns"]) == (filled, "shapes", 2)
     assert listed[1]["updated"][:4].isdigit()
     shown = cli("conversations", "whisk").out
+    assert shown.split("\n")[0].split() == ["ID", "CHANGED", "MODEL", "MESSAGES", "TITLE"]
     assert filled in shown
     assert "A dog" not in shown
     assert "\x1b" not in shown

@@ -53,7 +53,7 @@ def test_the_list_names_every_family(run: Run, closed_family: str) -> None:
     _, out, _ = run("models")
     assert "qwen2_5_vl" in out
     assert "up to vLLM 0.10.2" in out
-    assert "needs an engine of 6 GB or more: installs in minutes" in out
+    assert "(6 GB or more on disk)" in out
 
 
 def test_the_list_is_filtered(run: Run, closed_family: str) -> None:

@@ -174,7 +174,7 @@ def test_invalid_addresses_are_reported(wrong: str) -> None:
 def test_the_command_prints_a_table_or_json(cli: CommandLine, address: str) -> None:
     ran = cli("top", address)
     assert ran.code == 0 and "25.0%" in ran.out and "Model: shapes" in ran.err
-    assert "Media cache: 7 of 18" in ran.err and "First token: 20 ms / ? / ?" in ran.err
+    assert "7 of 18 images and videos came from the media cache." in ran.err and "First token: 20 ms / ? / ?" in ran.err
     told = json.loads(cli("top", f"{address}/v1", "--json").out)
     assert [rank["rank"] for rank in told["ranks"]] == ["0", "1"]
     assert cli("top", f"{address}/nothing").code == 1

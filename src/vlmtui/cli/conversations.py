@@ -68,8 +68,8 @@ def conversations(arguments: argparse.Namespace) -> int:
     elif not found:
         note("No conversations yet." if arguments.query is None else "No conversation matches these words.")
     else:
-        rows = [[one.id, _date(one.updated_ms), one.model, str(one.length), _title(one)] for one in found]
-        print_table(["ID", "CHANGED", "MODEL", "TURNS", "TITLE"], rows)
+        rows = [[one.id, _date(one.updated_ms), one.model, str(one.messages), _title(one)] for one in found]
+        print_table(["ID", "CHANGED", "MODEL", "MESSAGES", "TITLE"], rows)
     return 0
 
 

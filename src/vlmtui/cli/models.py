@@ -38,7 +38,7 @@ def fill_models(models: argparse.ArgumentParser) -> None:
     show = actions.add_parser(
         "show", help="show a family: its inputs, and whether it runs here", description="Print a family's record."
     )
-    show.add_argument("name", metavar="FAMILY", help="a family, a repository id or a local folder")
+    show.add_argument("name", metavar="MODEL", help="a family, a repository id or a local folder")
     show.add_argument("--json", action="store_true", help="print the whole record as one JSON object")
     show.set_defaults(action="show")
     new = actions.add_parser(

@@ -33,7 +33,7 @@ def fill_prompt(prompt: argparse.ArgumentParser) -> None:
         "Print the raw prompt or the messages of one question, as `ask` and the app would send them. With "
         "files, also print the estimated tokens of each, from the model's record."
     )
-    prompt.add_argument("family", metavar="FAMILY", help="a family, a repository id or a local folder")
+    prompt.add_argument("family", metavar="MODEL", help="a family, a repository id or a local folder")
     prompt.add_argument("question", metavar="QUESTION", help="the question; - reads it from stdin")
     add_media(prompt)
     prompt.add_argument(

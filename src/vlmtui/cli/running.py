@@ -221,9 +221,8 @@ def _print_metrics(name: str, found: EngineMetrics) -> None:
     ]
     print_table(head, rows)
     if found.media_lookups:
-        note(
-            f"Media cache: {_count_text(found.media_hits)} of {_count_text(found.media_lookups)} looked up were there."
-        )
+        counts = f"{_count_text(found.media_hits)} of {_count_text(found.media_lookups)}"
+        note(f"{counts} images and videos came from the media cache.")
     for what, times in (("First token", found.first_token_s), ("Between tokens", found.between_tokens_s)):
         if any(time is not None for time in times):
             shown = " / ".join(_UNKNOWN if time is None else f"{time * 1000:.0f} ms" for time in times)

@@ -91,10 +91,9 @@ def clipboard_pictures(
 def _usable_tools(inbox: Path | None, environ: Mapping[str, str]) -> list[_Tool]:
     displays = [tool for tool in _TOOLS if environ.get(tool.display)]
     if not displays:
-        hint = "Save the picture on your own computer, and copy it to this machine"
-        hint += f": {scp_line(inbox, environ=environ)}" if inbox else " with scp."
-        over = "this is an SSH session" if environ.get("SSH_CONNECTION") else "this session has no display"
-        raise bad_input(f"Can't read the clipboard: {over}.", hint=hint)
+        hint = f"From your computer: {scp_line(inbox, environ=environ)}" if inbox else "Copy the image here with scp."
+        over = "over SSH" if environ.get("SSH_CONNECTION") else "without a display"
+        raise bad_input(f"Can't read the clipboard {over}.", hint=hint)
     tools = [found for tool in displays if (found := tool.found(environ))]
     if not tools:
         package = "wl-clipboard" if displays[0].display == "WAYLAND_DISPLAY" else "xclip"

@@ -58,7 +58,7 @@ ELSEWHERE: Mapping[str, str] = {
     "copy_answer": "/save FILE",
     "engine": "`vlmtui --plain --engine NAME --continue`",
     "fan_out": "`vlmtui ask --fan-out seed=1..3 …`",
-    "inspect": "`vlmtui prompt FAMILY …` and `vlmtui ask --json …`",
+    "inspect": "`vlmtui prompt MODEL …` and `vlmtui ask --json …`",
     "look": "`vlmtui ask --fan-out picture=sent,none …`",
     "page": "/attach FILE#page=2",
     "restart_engine": "/model NAME",

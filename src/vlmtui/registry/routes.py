@@ -108,7 +108,7 @@ def _needs_installing(version: str) -> str:
     from vlmtui.engines.builds import build_of
 
     size = build_of(version, "cpu").disk_gb
-    return f"needs an engine of {size:g} GB or more: installs in minutes"
+    return f"needs vLLM {version} ({size:g} GB or more on disk)"
 
 
 @cache
@@ -177,8 +177,8 @@ def _hint_for_closed(family: Family) -> str:
 
 
 def status_of(family: Family, choice: BackendChoice | None = None) -> str:
-    """Return a short status: `runs`, `can be tried`, `needs timm`, `up to vLLM 0.20.0`, `no vLLM`, `needs an engine of
-    6 GB or more: installs in minutes`. `choice`: the kind of engine."""
+    """Return a short status: `runs`, `can be tried`, `needs timm`, `up to vLLM 0.20.0`, `no vLLM`, `needs vLLM 0.23.0
+    (6 GB or more on disk)`. `choice`: the kind of engine."""
     route = open_route(family, choice)
     if route is None:
         last, needs = _last_version(family), " ".join(one for route in family.routes for one in route.needs)

@@ -120,6 +120,11 @@ class ConversationRecord(ConversationData, frozen=True, kw_only=True):
     leaf: TurnId | None = None
     """Its last turn: the parent of the next turn."""
 
+    @property
+    def messages(self) -> int:
+        """The number of messages in the active branch; a message and its answer count as one."""
+        return (self.length + 1) // 2
+
 
 class TurnData(msgspec.Struct, frozen=True, kw_only=True):
     """The fields that a turn has both in its table and in documents. Each field except `parts` is a column of the same

@@ -113,11 +113,11 @@ def entry_title(entry: ListEntry) -> str:
 
 
 def facts_of(entry: ListEntry) -> str:
-    """Return a line such as `imported · shapes · 6 messages · 4 attachments`. A message and its answer count as one."""
+    """Return a line such as `imported · shapes · 6 messages · 4 attachments`."""
     conversation = entry.conversation
     told = ["imported"] if conversation.imported else []
     told += [one_line(conversation.model)] if conversation.model else []
-    told.append(counted((conversation.length + 1) // 2, "message"))
+    told.append(counted(conversation.messages, "message"))
     told += [counted(entry.attachments, "attachment")] if entry.attachments else []
     return " · ".join(told)
 

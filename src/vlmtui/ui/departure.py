@@ -50,7 +50,7 @@ class Departure:
             self.leave()
             return
         self._interrupted_at = now
-        self._app.tell(f"{key_of(self._app, 'quit')} quits; so does pressing the same key again.", seconds=again_s)
+        self._app.tell(f"Press {key_of(self._app, 'interrupt')} again to quit.", seconds=again_s)
 
     def leave(self, return_code: int = 0, *, hung_up: bool = False) -> None:
         """Quit. `hung_up`: the terminal is gone; the engine then continues a running answer."""

@@ -110,9 +110,9 @@ def test_copied_files(desktop: Desktop, made: dict[str, bytes], tmp_path: Path) 
 
 
 def test_no_display(desktop: Desktop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "no display" in desktop.refusal().message
+    assert "without a display" in desktop.refusal().message
     monkeypatch.setenv("SSH_CONNECTION", "10.0.0.9 50000 10.0.0.1 22")
-    with pytest.raises(VlmtuiError, match="an SSH session") as caught:
+    with pytest.raises(VlmtuiError, match="over SSH") as caught:
         clipboard_pictures(tmp_path / "kept", inbox=tmp_path)
     assert "scp FILE" in caught.value.hint and "10.0.0.1" in caught.value.hint
 

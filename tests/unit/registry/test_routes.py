@@ -79,7 +79,7 @@ def test_a_family_without_a_route_names_the_last_one(family: Family) -> None:
         assert error.hint
         assert status_of(family) != "runs"
     else:
-        assert status_of(family) == "runs" or status_of(family).startswith("needs an engine of ")
+        assert status_of(family) == "runs" or status_of(family).startswith("needs vLLM ")
 
 
 def test_how_many_families_run() -> None:
@@ -95,7 +95,7 @@ def test_families_of_a_pinned_version_run_in_it(name: str, monkeypatch: pytest.M
     assert route is not None and choice_of(route) == BackendChoice("pinned", "0.23.0")
     assert why_closed(family) is None  # the version is installed when it is first needed
     monkeypatch.setattr(routes, "has_version", lambda version: False)
-    assert status_of(family) == "needs an engine of 6 GB or more: installs in minutes"
+    assert status_of(family) == "needs vLLM 0.23.0 (6 GB or more on disk)"
 
 
 @pytest.mark.usefixtures("without_vllm")

@@ -173,7 +173,8 @@ class AttachmentSources(ChatPart):
         self._folder = private_dir(self._screen.services.paths.inbox)
         line = scp_line(self._folder)
         self._app.copy_to_clipboard(line)
-        self._app.tell(f"{one_line(line)}\n(copied) The file browser now opens there:", Remedy.ATTACH_FILE)
+        told = f"{one_line(line)}\nCommand copied. The file browser now opens where the file arrives:"
+        self._app.tell(told, Remedy.ATTACH_FILE)
 
     def attach_files(self, sources: Sequence[Path | str]) -> None:
         """Attach files and web addresses at the cursor; ask first if there are more than ASK_ABOVE."""

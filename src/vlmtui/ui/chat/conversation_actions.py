@@ -157,10 +157,9 @@ class Settings(ChatPart):
         if model is None or takes_adapter(model.spec, adapter):
             return True
         name = one_line(model.spec.name)
-        question = (
-            f"{name} was loaded without LoRA, or for a lower rank than {adapter.rank}. Load it again for adapters?"
-        )
-        if not await self._app.confirm(question, yes=f"Load {name} again", no="Cancel"):
+        took = f"the last load took {info.load_s:.0f} s; " if (info := self._engines.info) is not None else ""
+        question = f"LoRA of rank {adapter.rank} needs a reload of {name} ({took}this chat waits)."
+        if not await self._app.confirm(question, yes=f"Reload {name}", no="Cancel"):
             return False
         self._app.models.load(with_adapters(model, adapter))
         return True

@@ -27,7 +27,7 @@ MEDIA_STYLE = "bold $accent on $panel"
 BREAK_STYLE = "$faint"
 _REPEATED = 4
 """Repetitions of a special token that probably are an image, in prompts whose tokens are unknown."""
-_LABEL = 18
+_LABEL = 20
 _INDENT = "  "
 _INDEX, _ID, _KIND = 15, 9, 8
 _BREAKS = {"\n": "↵", "\t": "⇥", " ": "·"}
@@ -124,7 +124,7 @@ def _sections(inspected: PromptReport) -> Iterator[tuple[str, list[tuple[str, st
     info, request, recipe = inspected.info, inspected.request, inspected.recipe
     yield "Model", _model(inspected)
     yield "Prompt", _prompt(inspected)
-    yield "Ends at", _stop_settings(inspected.sampling, inspected.used, info)
+    yield "Stops at", _stop_settings(inspected.sampling, inspected.used, info)
     if inspected.used is not None:
         yield "Sampling, as the engine used it", _sampling_used(inspected.used, inspected.sampling, request)
     else:
@@ -183,13 +183,13 @@ def _made_by(request: GenerateRequest) -> str:
 def _stop_settings(sampling: Sampling | None, used: Sampling | None, info: EngineInfo | None) -> list[tuple[str, str]]:
     own = " ".join(info.stop_tokens) if info else ""
     if sampling is None:
-        return [("model's tokens", own)]
+        return [("model's stop tokens", own)]
     return [
-        ("model's tokens", own),
-        ("tokens", " ".join(sampling.stop_tokens)),
-        ("token ids", " ".join(map(str, sampling.stop_token_ids))),
-        ("strings", " ".join(repr(text) for text in sampling.stop)),
-        ("tokens at most", _most_tokens(sampling, used)),
+        ("model's stop tokens", own),
+        ("sent stop tokens", " ".join(sampling.stop_tokens)),
+        ("sent stop token ids", " ".join(map(str, sampling.stop_token_ids))),
+        ("stop strings", " ".join(repr(text) for text in sampling.stop)),
+        ("max tokens", _most_tokens(sampling, used)),
     ]
 
 
