@@ -93,8 +93,8 @@ async def points_at(engine: Engine, model: Model, folder: Path, number: int) -> 
     tokens = tokens_of(plan, asked)
     if tokens is None:
         return Finding("not named", is_right, 0, 0)
-    part, _ = (await occlusion_map(engine, plan, folder / "seen")).part(tokens=tokens)
-    left, top, right, bottom = part
+    hottest = (await occlusion_map(engine, plan, folder / "seen")).strongest(tokens)
+    left, top, right, bottom = plan.box(plan.windows[hottest])
     place = (top + bottom) * 3 // (2 * SIZE[1]) * 3 + (left + right) * 3 // (2 * SIZE[0])
     where: Where = "asked" if place == asked.place else "other" if place == other.place else "elsewhere"
     boxes = dict(zip(scene.shapes, scenes.boxes(scene, SIZE), strict=True))

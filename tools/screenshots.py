@@ -1,8 +1,8 @@
 """Screenshots of the real app with the real bundled model, as SVG files in `screenshots/`.
 
-`python tools/screenshots.py [120x40 ... seeing chat batch]`. Loads the model once, then plays the same session at
-every size, or at those that are named; `seeing` the screens of what the model saw, at every
-size; `chat` the chat and the comparison that README shows, `batch` the table of a batch.
+`python tools/screenshots.py [120x40 ... seeing rooms chat batch]`. Loads the model once, then plays the same session
+at every size, or at those that are named; `seeing` the screens about images, audio and reasoning, `rooms` the image
+room, at every size; `chat` the chat and the comparison that README shows, `batch` the table of a batch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 
 from textual import events
 from textual.pilot import Pilot
-from textual.widgets import Static
 
 from seeing_scenes import adapters, documents, recorded
 from vlmtui.config.settings import Settings
@@ -26,10 +25,11 @@ from vlmtui.engine.local.host import WorkerHost
 from vlmtui.media.stage import stage
 from vlmtui.paths import Paths, bundled, sample_image
 from vlmtui.registry.loader import Registry
-from vlmtui.session.answer_places import places_of
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.engines import EngineState
 from vlmtui.session.prompt_report import PromptReport
+from vlmtui.session.seeing import RoomImage
+from vlmtui.store.records import GenerationRecord
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.batch import BatchScreen
 from vlmtui.ui.chat.screen import ChatScreen
@@ -38,9 +38,8 @@ from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.conversations import ConversationsScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
-from vlmtui.ui.seeing.model_view_screen import ModelViewScreen
-from vlmtui.ui.seeing.occlusion_screen import OcclusionScreen
-from vlmtui.ui.seeing.places_screen import PlacesScreen
+from vlmtui.ui.seeing.modes import ScoringMode
+from vlmtui.ui.seeing.room import ImageRoom
 from vlmtui.ui.services import ExitReport, Services
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
@@ -216,42 +215,48 @@ async def batch(app: VlmtuiApp, pilot: Pilot[ExitReport | None], paths: Paths) -
     await until(pilot, lambda: isinstance(app.screen, ChatScreen))
 
 
-async def look(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """Send the last message without its image, and with a grey and a blurred image."""
-    app.run_action_id("look")
-    await until(pilot, lambda: isinstance(app.screen, FanOutScreen))
-    screen = app.screen
-    assert isinstance(screen, FanOutScreen)
-    await until(pilot, lambda: bool(screen.query_one("#verdict", Static).render()))
-    save(app, "look")
+async def rooms(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
+    """Show the last message's image in the modes of the image room, and a recorded answer's boxes."""
+
+    async def drawn() -> ImageRoom:
+        await until(pilot, lambda: isinstance(app.screen, ImageRoom))
+        room = app.screen
+        assert isinstance(room, ImageRoom)
+        await until(pilot, lambda: room.shown is not None and room.shown == room.wanted)
+        return room
+
+    app.run_action_id("image", "1")
+    room = await drawn()
+    await pilot.press("k", "k", "l", "g", "g", "k", "l")
+    for key, name in (("", "image"), ("3", "seen"), ("4", "heat"), ("6", "blind")):
+        await pilot.press(*filter(None, (key,)))
+        await drawn()
+        mode = room.mode
+        if isinstance(mode, ScoringMode):
+            await pilot.press("r")
+            await until(pilot, lambda mode=mode: mode.found is not None)  # type: ignore[misc]
+            await pilot.press("right", "right")
+            await drawn()
+        save(app, name)
+    await pilot.press("escape")
+    await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+    image = stage(PHOTOGRAPHS / "cat.jpg", app.services.paths.media)
+    recipe = GenerationRecord(model="Qwen/Qwen3-VL-4B-Instruct", family="qwen3_vl")
+    report = PromptReport(title="exchange 1", answer=RECORDED, attachments=(image,), recipe=recipe)
+
+    async def recorded_report() -> PromptReport:
+        return report
+
+    app.open_images([RoomImage(image, 1, recorded_report)], mode="boxes")
+    await drawn()
+    save(app, "boxes")
     await pilot.press("escape")
     await until(pilot, lambda: isinstance(app.screen, ChatScreen))
 
 
 async def seeing(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """Show what the model sees, what its answer depends on, and where a recorded answer points; pages of a document, a
-    LoRA adapter; recorded reasoning and audio."""
-    app.run_action_id("seen")
-    await until(pilot, lambda: isinstance(app.screen, ModelViewScreen) and app.screen.shown is not None)
-    save(app, "seen")
-    await pilot.press("escape")
-    await until(pilot, lambda: isinstance(app.screen, ChatScreen))
-    app.run_action_id("heat")
-    await until(pilot, lambda: isinstance(app.screen, OcclusionScreen) and app.screen.shown is not None)
-    await pilot.press("enter")
-    await until(pilot, lambda: isinstance(app.screen, OcclusionScreen) and app.screen.map is not None)
-    await pilot.press("down", "down")
-    await pilot.pause(1)
-    save(app, "heat")
-    await pilot.press("escape")
-    await until(pilot, lambda: isinstance(app.screen, ChatScreen))
-    image = stage(PHOTOGRAPHS / "cat.jpg", app.services.paths.media)
-    report = PromptReport(title="exchange 1", answer=RECORDED, attachments=(image,))
-    app.open_places(places_of(report, app.services.registry["qwen3_vl"]), [1])
-    await until(pilot, lambda: isinstance(app.screen, PlacesScreen) and app.screen.shown is not None)
-    save(app, "places")
-    await pilot.press("escape")
-    await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+    """Show the image room; pages of a document, a LoRA adapter; recorded reasoning and audio."""
+    await rooms(app, pilot)
     await new_chat(app, pilot)
     await documents(app, pilot, until, save)
     await adapters(app, pilot, until, save)
@@ -281,7 +286,7 @@ async def beside(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     await pilot.pause(2.5)
     save(app, "frames")
     await pilot.press("escape")
-    for key, name in (("f9", "viewer"), ("f2", "settings"), ("f1", "help"), ("ctrl+o", "browser"), ("f4", "log")):
+    for key, name in (("f2", "settings"), ("f1", "help"), ("ctrl+o", "browser"), ("f4", "log")):
         await pilot.press(key)
         await pilot.pause(0.8)
         save(app, name)
@@ -326,7 +331,7 @@ async def session(
             await beside(app, pilot)
             app.conversation.require_chat().draft.clear()
             await new_chat(app, pilot)
-            for scene in (compare, inspect, fan_out, look):
+            for scene in (compare, inspect, fan_out):
                 await scene(app, pilot)
             if size == SIZES[0]:
                 await engines(app, pilot)
@@ -342,8 +347,10 @@ async def main(*names: str) -> None:
         paths = Paths.below(Path(folder))
         for size in sizes:
             await session(paths, size)
-        for size in SIZES if "seeing" in names else ():
-            await session(paths, size, only=seeing)
+        for size in SIZES:
+            for scene in (seeing, rooms):
+                if scene.__name__ in names:
+                    await session(paths, size, only=scene)
         if "chat" in names:
             await session(paths, SIZES[0], only=first_pictures)
         if "batch" in names:

@@ -19,7 +19,6 @@ from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.help import LeaderScreen
 from vlmtui.ui.services import Services
@@ -110,10 +109,5 @@ async def test_the_tour_works(loaded_worker: Paths, tmp_path: Path, monkeypatch:
         await user.waits_for(lambda: screen.comparison.is_over)
         await user.waits_for("First difference: token")
 
-        await user.follows("Blind test")
-        await user.waits_for(lambda: isinstance(app.screen, FanOutScreen))
-        await user.waits_for("without the picture")
-        await user.follows("Stop, back")
-        await user.waits_for(lambda: isinstance(app.screen, CompareScreen))
         await user.follows("Back")
         await user.waits_for(lambda: isinstance(app.screen, ChatScreen))

@@ -26,6 +26,7 @@ from vlmtui.session.async_store import AsyncStore
 from vlmtui.ui.actions.table import SCOPES
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.composer import Composer
+from vlmtui.ui.seeing.room import ImageRoom
 from vlmtui.ui.services import ExitReport, Services
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 
@@ -91,6 +92,9 @@ async def shown(pilot: Pilot[ExitReport | None], seen: set[str]) -> None:
     await pilot.pause(PAUSE_S)
     note(app, seen)
     await pilot.press("tab")
+    for digit in "123456" if isinstance(app.screen, ImageRoom) else "":
+        await pilot.press(digit)
+        await pilot.pause(PAUSE_S)
     while app.screen is not chat:
         app.pop_screen()
 

@@ -20,9 +20,9 @@ from vlmtui.domain.conversation import Attachment, ChatPrompt, Media, Text, Vide
 from vlmtui.media import stage
 from vlmtui.ui.attachments.browser import BrowserScreen, FileList
 from vlmtui.ui.attachments.frames import FramesChoice, FramesScreen
-from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.suggestions import SuggestionMenu
+from vlmtui.ui.seeing.room import ImageRoom
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
@@ -285,7 +285,7 @@ async def test_f9_shows_an_attachment(chatting: StartChat, tmp_path: Path) -> No
         chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.until(lambda: len(chat.controller.draft.attachments) == 1)
         await chat.pilot.press("f9")
-        await chat.until(lambda: isinstance(chat.app.screen, ViewerScreen))
+        await chat.until(lambda: isinstance(chat.app.screen, ImageRoom))
         await chat.pilot.press("escape")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
 

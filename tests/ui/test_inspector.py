@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from textual.app import App
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from tests.support.pictures import Easel
 from tests.support.scripted_engine import DEFAULT_SPEC, Hold, Say, ScriptedEngine, Step, scripted_info
@@ -26,13 +27,14 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.engines import engine_died
 from vlmtui.session.generation import Answer, make_request, run_turn
 from vlmtui.session.prompt_report import PARTS, AnswerToken, Part, PromptReport, made_here
+from vlmtui.session.seeing import RoomImage
 from vlmtui.store.records import GenerationRecord
-from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.document.lines import as_written
 from vlmtui.ui.inspector.answer_tokens import LogprobText, TokenBlock
 from vlmtui.ui.inspector.prompt_lines import TokenTable
 from vlmtui.ui.inspector.screen import InspectorScreen
+from vlmtui.ui.seeing.room import ImageRoom
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.screenshot import portable_svg
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
@@ -86,8 +88,9 @@ class Host(App[None]):
         inspected, again = self._made
         self.push_screen(InspectorScreen(inspected, again=again))
 
-    def open_viewer(self, attachments: list[Attachment]) -> None:
-        self.push_screen(ViewerScreen(attachments, 0, cache=self.services.paths.thumbnails))
+    def open_images(self, images: list[RoomImage], at: int) -> None:
+        folder, engine = self.services.paths.thumbnails, self.require_engine
+        self.push_screen(ImageRoom(images, at, engine=engine, family=lambda _: None, store=folder, folder=folder))
 
     def require_engine(self) -> Engine:
         if self.engine is None:
@@ -302,7 +305,7 @@ async def test_another_model_cannot_render_it_again(tmp_path: Path) -> None:
         assert app.inspector.inspected is stored
 
 
-async def test_the_picture_opens_at_the_size_it_was_given(circle: Attachment, tmp_path: Path) -> None:
+async def test_the_image_opens_in_the_room_with_its_prompt(circle: Attachment, tmp_path: Path) -> None:
     engine = await engine_of(["Red."])
     inspected = await asked(engine, user_turn("Hi", [circle]))
     async with Host(inspected, engine, tmp_path / "cache").run_test(size=(80, 24)) as pilot:
@@ -310,10 +313,11 @@ async def test_the_picture_opens_at_the_size_it_was_given(circle: Attachment, tm
         await pilot.press("3")
         await until(pilot, lambda: bool(app.inspector.query(AttachmentView)))
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, ViewerScreen) and app.screen.shown is not None)
-        assert isinstance(app.screen, ViewerScreen)
-        shown = app.screen.attachments[0]
-        assert (shown.width, shown.height) == (112, 112)
+        await until(pilot, lambda: isinstance(app.screen, ImageRoom) and app.screen.shown is not None)
+        assert isinstance(app.screen, ImageRoom)
+        room = app.screen
+        await until(pilot, lambda: room.report is inspected)
+        assert room.attachment == circle
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, InspectorScreen))
 
@@ -336,7 +340,8 @@ async def test_a_missing_file_is_reported(circle: Attachment, tmp_path: Path) ->
         await pilot.press("3")
         await until(pilot, lambda: "missing or damaged" in app.text())
         await pilot.press("enter")
-        await until(pilot, lambda: "missing or damaged" in app.notes)
+        await until(pilot, lambda: isinstance(app.screen, ImageRoom))
+        await until(pilot, lambda: "missing or damaged" in str(app.screen.query_one("#reason", Static).render()))
 
 
 async def test_from_the_chat(chatting: StartChat, circle: Attachment) -> None:

@@ -10,13 +10,13 @@ from textual.command import CommandPalette
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import Chat, StartChat, picture
 from vlmtui.ui.attachments.browser import BrowserScreen
-from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.conversations import ConversationsScreen
 from vlmtui.ui.help import HelpScreen, LeaderScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.models.log import LogScreen
 from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.seeing.room import ImageRoom
 from vlmtui.ui.services import Delays
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 
@@ -63,7 +63,7 @@ async def quits(chat: Chat) -> None:
     await chat.until(lambda: chat.app.return_value is not None)
 
 
-@pytest.mark.parametrize("screen", [ChoiceScreen, ViewerScreen])
+@pytest.mark.parametrize("screen", [ChoiceScreen, ImageRoom])
 async def test_other_dialogs_say_it_too(chatting: StartChat, tmp_path: Path, screen: type) -> None:
     async with chatting(delays=Delays(quit_again=60)) as chat:
         await opened(chat, screen, tmp_path)

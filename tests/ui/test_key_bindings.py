@@ -90,19 +90,19 @@ def test_without_settings_the_defaults_apply_and_the_keymap_is_empty() -> None:
 
 
 def test_a_binding_may_be_written_in_each_form() -> None:
-    keys = KeyBindings({"attach": "Ctrl+A", "inspect": ["f12", "alt+i"], "view": "f9, alt+j", "inbox": ""})
-    chosen = {"attach": "ctrl+a", "inspect": "f12,alt+i", "view": "f9,alt+j", "inbox": "unbound"}
+    keys = KeyBindings({"attach": "Ctrl+A", "inspect": ["f12", "alt+i"], "image": "f9, alt+j", "inbox": ""})
+    chosen = {"attach": "ctrl+a", "inspect": "f12,alt+i", "image": "f9,alt+j", "inbox": "unbound"}
     assert changed(keys) == {**chosen, "editor.line_start": "home"}
     assert not keys.warnings
-    in_a_table, quoted = {"viewer": {"zoom_in": "z"}}, {"viewer.zoom_in": "z"}
-    assert changed(KeyBindings(in_a_table)) == changed(KeyBindings(quoted)) == {"viewer.zoom_in": "z"}
+    in_a_table, quoted = {"image_room": {"zoom_in": "z"}}, {"image_room.zoom_in": "z"}
+    assert changed(KeyBindings(in_a_table)) == changed(KeyBindings(quoted)) == {"image_room.zoom_in": "z"}
 
 
 @pytest.mark.parametrize(
     ("id", "keys", "warning"),
     [
         ("atach", "ctrl+a", "[keys] atach: there is no such action. Did you mean 'attach'?"),
-        ("zoom_in", "z", "[keys] zoom_in: there is no such action. Did you mean 'viewer.zoom_in'?"),
+        ("zoom_in", "z", "[keys] zoom_in: there is no such action. Did you mean 'image_room.zoom_in'?"),
         ("xyzzy", "z", "[keys] xyzzy: there is no such action. docs/keys.md lists them."),
         ("attach", "ctrl+", "[keys] attach: 'ctrl+' is not a key. Examples: ctrl+a, f5, alt+x, shift+up, escape."),
         (
@@ -129,9 +129,9 @@ def test_a_wrong_binding_is_reported_and_the_default_stays(id: str, keys: object
             "[keys] attach: in a chat, Ctrl+N is taken from new_chat, which has no key now.",
         ),
         (
-            {"view": "f9,f10"},
-            {"view": "f9,f10", "compare": "unbound"},
-            "[keys] view: in a chat, F10 is taken from compare, which has no key now.",
+            {"image": "f9,f10"},
+            {"image": "f9,f10", "compare": "unbound"},
+            "[keys] image: in a chat, F10 is taken from compare, which has no key now.",
         ),
         (
             {"settings": "ctrl+b", "attach": "ctrl+b"},
@@ -270,7 +270,7 @@ async def test_messages_name_the_active_keys(chatting: StartChat) -> None:
         assert "Alt+J" in str(chat.screen.query_one("#more", Static).content)
         await chat.pilot.press("alt+left")
         await chat.until(lambda: "There is no other branch on that side. Ctrl+B and Alt+Z make one." in chat.notes)
-        await chat.send("/view")
+        await chat.send("/image")
         await chat.until(lambda: "Nothing is attached yet. Ctrl+W attaches a file." in chat.notes)
 
 

@@ -39,7 +39,7 @@ async def test_missing_features_are_dimmed_and_explained(make_app: MakeApp, is_w
             return
         said = "This engine (vLLM server) doesn't accept images or videos in raw prompts. Start the server with"
         assert set(dimmed) == {"compare"} and dimmed["compare"].startswith(said)
-        assert strip == {"compare", "heat"}
+        assert strip == {"blind", "compare", "heat"}
         await pilot.press("ctrl+x")
         await until(pilot, lambda: isinstance(app.screen, LeaderScreen))
         await pilot.press("escape")

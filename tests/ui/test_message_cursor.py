@@ -14,13 +14,13 @@ from tests.support.scripted_engine import Hold
 from tests.ui.conftest import Chat, StartChat, picture
 from tests.unit.store.made import bulk
 from vlmtui.session.prompt_report import exchange_numbered
-from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.chat.blocks import Part
 from vlmtui.ui.chat.transcript import MessageCursor, Transcript
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.help import HelpScreen, LeaderScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
+from vlmtui.ui.seeing.room import ImageRoom
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 ANSWERS = (["Answer one."], ["Answer two."], ["Answer three."])
@@ -231,7 +231,7 @@ async def test_space_shows_the_pictures_of_a_message_and_folds_the_reasoning_of_
         await chat.pilot.press("space")
         await chat.until(lambda: "Because." in chat.screen_text())
         await chat.pilot.press("up", "enter")
-        await chat.until(lambda: isinstance(chat.app.screen, ViewerScreen))
+        await chat.until(lambda: isinstance(chat.app.screen, ImageRoom))
         await chat.pilot.press("escape", "end")
         await is_at_answer(chat, 2)
         await chat.until(lambda: "Open" not in footer(chat))

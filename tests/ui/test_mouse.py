@@ -10,13 +10,11 @@ import pytest
 from textual.app import App
 from textual.geometry import Offset
 from textual.pilot import Pilot
-from textual.widgets import OptionList, Tabs
+from textual.widgets import Tabs
 
 from tests.support.scripted_engine import Hold
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import Chat, StartChat, picture
-from tests.ui.test_places import found, host
-from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.chat.blocks import Part
 from vlmtui.ui.chat.frame import SidePane
 from vlmtui.ui.chat.screen import ChatScreen
@@ -27,6 +25,7 @@ from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.conversations import ConversationsScreen
 from vlmtui.ui.inspector.prompt_lines import TokenTable
 from vlmtui.ui.inspector.screen import InspectorScreen
+from vlmtui.ui.seeing.room import ImageRoom
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 WIDE = (120, 40)
@@ -55,9 +54,9 @@ async def with_cat(chat: Chat, folder: Path) -> None:
     await chat.until(lambda: bool(chat.screen.query(AttachmentView)))
 
 
-async def viewed(chat: Chat) -> ViewerScreen:
-    await chat.until(lambda: isinstance(chat.app.screen, ViewerScreen))
-    assert isinstance(chat.app.screen, ViewerScreen)
+async def viewed(chat: Chat) -> ImageRoom:
+    await chat.until(lambda: isinstance(chat.app.screen, ImageRoom))
+    assert isinstance(chat.app.screen, ImageRoom)
     return chat.app.screen
 
 
@@ -208,21 +207,3 @@ async def test_a_click_selects_a_kind_of_answer(chatting: StartChat) -> None:
         for row in (1, 0):
             await chat.pilot.click(KindList, offset=(3, row))
             await chat.until(lambda row=row: screen.current == row)  # type: ignore[misc]
-
-
-async def test_a_click_highlights_a_box_on_the_image(tmp_path: Path) -> None:
-    answer = '[{"bbox_2d": [0, 0, 1000, 1000], "label": "all"}, {"bbox_2d": [500, 500, 750, 900], "label": "cat"},'
-    answer += ' {"point_2d": [100, 100], "label": "dot"}]'
-    app = host(found(tmp_path, answer), tmp_path)
-    async with app.run_test(size=WIDE) as pilot:
-        await app.drawn(pilot)
-        shown = app.seen.query_one(".picture")
-        width, height = shown.size
-        listed = app.seen.query_one(OptionList)
-        gone_to = []
-        for across, down in ((0.6, 0.7), (0.9, 0.2), (0.1, 0.1)):
-            at = Offset(int(across * width), int(down * height))
-            await pilot.click(offset=app.seen.query_one(".picture").region.offset + at)
-            gone_to.append(listed.highlighted)
-            await app.drawn(pilot)
-        assert gone_to == [1, 0, 2]

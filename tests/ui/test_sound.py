@@ -13,7 +13,7 @@ from tests.ui.test_inspector import Host, asked, engine_of, opened
 from vlmtui.domain.conversation import user_turn
 from vlmtui.media.stage import stage
 from vlmtui.registry.loader import Registry
-from vlmtui.ui.attachments.viewer import ViewerScreen
+from vlmtui.ui.seeing.room import ImageRoom
 
 
 async def test_audio_is_attached_and_rejected_by_a_model_without_audio(chatting: StartChat, tmp_path: Path) -> None:
@@ -25,8 +25,8 @@ async def test_audio_is_attached_and_rejected_by_a_model_without_audio(chatting:
         await chat.send("What do you hear?")
         await chat.until(lambda: "does not accept sounds" in chat.notes)
         assert [item.name for item in chat.controller.draft.attachments] == ["tone.wav"]
-        chat.app.run_action_id("view", "1")
-        await chat.until(lambda: isinstance(chat.app.screen, ViewerScreen))
+        chat.app.run_action_id("image", "1")
+        await chat.until(lambda: isinstance(chat.app.screen, ImageRoom))
 
 
 async def test_a_videos_audio_track_is_attached_behind_it(chatting: StartChat, tmp_path: Path) -> None:

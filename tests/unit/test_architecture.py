@@ -81,6 +81,7 @@ SLICES = {
     "ui.actions.chat": "rows of the table",
     "ui.actions.screens": "rows of the table",
     "ui.batch": "a screen, which the app opens",
+    "ui.seeing.modes": "the modes of the image room, each a way to look at an image",
     "ui.chat.comparisons": "a part of the chat: comparing and fanning out",
     "ui.chat.conversation_actions": "parts of the chat: branches and settings",
     "ui.chat.frame": "the bars around the chat",

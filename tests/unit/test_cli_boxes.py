@@ -44,6 +44,7 @@ def test_boxes_are_drawn_on_the_picture_and_listed_in_its_pixels(
         "label": "car",
         "xyxy": [100.0, 100.0, 300.0, 200.0],
         "clipped": True,
+        "swapped": False,
         "text": '{"bbox_2d":[250,500,750,1200],"label":"car"}',
         "span": box["span"],
     }

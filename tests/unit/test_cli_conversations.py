@@ -166,10 +166,10 @@ def test_where_files_live_and_which_settings_are_in_force(cli: CommandLine, monk
     assert shown["sampling.top_p"]["source"] == str(file)
     assert shown["keep_alive"] == {"value": "5m", "source": "default"}
     assert "VLMTUI_SEED" in cli("config", "show").out
-    file.write_text('[keys]\nattach = "ctrl+b"\nviewer.zoom_in = ["z", "plus"]\n')
+    file.write_text('[keys]\nattach = "ctrl+b"\nimage_room.zoom_in = ["z", "plus"]\n')
     lines = [line.split()[:3] for line in cli("config", "show").out.splitlines()]
     assert ["keys.attach", '"ctrl+b"', str(file)] in lines and [
-        "keys.viewer.zoom_in",
+        "keys.image_room.zoom_in",
         '["z","plus"]',
         str(file),
     ] in lines

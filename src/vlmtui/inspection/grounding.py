@@ -94,6 +94,8 @@ class PlacedMark(msgspec.Struct, frozen=True, kw_only=True):
     points: tuple[XY, ...]
     is_clipped: bool
     """True if a part of the mark lies outside of the image."""
+    is_swapped: bool = False
+    """True if the answer gives a box's right or lower side first."""
 
     @property
     def xyxy(self) -> tuple[float, float, float, float]:
@@ -175,11 +177,13 @@ def place_mark(mark: GroundingMark, scale: CoordinateScale, size: Size, resized:
         return value / (whole[axis] if whole is not None else _WHOLE[scale]) * size[axis]
 
     exact = [(pixels(x, 0), pixels(y, 1)) for x, y in mark.points]
+    is_swapped = False
     if mark.kind == "box":
         (left, top), (right, bottom) = exact
+        is_swapped = left > right or top > bottom
         exact = [(min(left, right), min(top, bottom)), (max(left, right), max(top, bottom))]
     clipped = tuple((min(max(x, 0.0), float(size[0])), min(max(y, 0.0), float(size[1]))) for x, y in exact)
-    return PlacedMark(mark=mark, points=clipped, is_clipped=clipped != tuple(exact))
+    return PlacedMark(mark=mark, points=clipped, is_clipped=clipped != tuple(exact), is_swapped=is_swapped)
 
 
 def find_time_ranges(answer: str) -> FoundRanges:

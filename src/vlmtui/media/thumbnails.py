@@ -1,4 +1,4 @@
-"""Draws the stored pixels of attachments: a zoomed part at full resolution, and thumbnails, cached on disk by content
+"""The stored pixels of attachments, the part of them that a screen shows, and thumbnails, cached on disk by content
 hash, size and video sampling."""
 
 from __future__ import annotations
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from vlmtui.media.frames import Frames
 
 
-_CRISP = 3.0
-"""Above this magnification, pixels are shown as squares instead of being smoothed."""
-
 Size = tuple[int, int]
 """Width and height in pixels."""
 
@@ -47,6 +44,12 @@ class Viewport(msgspec.Struct, frozen=True):
     def scale(self, size: Size, room: Size) -> float:
         """Return screen pixels per image pixel."""
         return min(room[0] / size[0], room[1] / size[1]) * self.zoom
+
+    def box(self, size: Size, room: Size) -> tuple[float, float, float, float]:
+        """Return left, top, right and bottom of the visible part, in pixels of the image."""
+        (wide, high), (across, down) = size, self.seen(size, room)
+        left, top = max(0.0, (self.x - across / 2) * wide), max(0.0, (self.y - down / 2) * high)
+        return left, top, min(wide, left + across * wide), min(high, top + down * high)
 
     def within(self, size: Size, room: Size) -> Viewport:
         """Return the viewport moved so that nothing beyond the image's edges is visible."""
@@ -95,17 +98,6 @@ def open_pixels(attachment: Attachment) -> StoredPixels:
 
         return StoredPixels(sound_picture(Path(attachment.path)))
     return StoredPixels(open_prepared(attachment.path))
-
-
-def draw(source: StoredPixels, view: Viewport, room: Size) -> Image.Image:
-    """Return the part of the image shown in `view`, scaled to fill `room`. Blocking."""
-    size = source.size
-    scale, (across, down) = view.scale(size, room), view.seen(size, room)
-    left, top = (view.x - across / 2) * size[0], (view.y - down / 2) * size[1]
-    box = (max(0.0, left), max(0.0, top), min(size[0], left + across * size[0]), min(size[1], top + down * size[1]))
-    target = max(1, round(across * size[0] * scale)), max(1, round(down * size[1] * scale))
-    how = Image.Resampling.NEAREST if scale > _CRISP else Image.Resampling.BICUBIC
-    return source.image(view.frame).resize(target, how, box=box, reducing_gap=2.0 if scale < 1 else None)
 
 
 # If one of these two is not imported, Pillow imports all of its forty formats.

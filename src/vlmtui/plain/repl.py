@@ -59,13 +59,13 @@ ELSEWHERE: Mapping[str, str] = {
     "engine": "`vlmtui --plain --engine NAME --continue`",
     "fan_out": "`vlmtui ask --fan-out seed=1..3 …`",
     "inspect": "`vlmtui prompt MODEL …` and `vlmtui ask --json …`",
-    "look": "`vlmtui ask --fan-out picture=sent,none …`",
+    "blind": "`vlmtui ask --fan-out picture=sent,none …`",
     "page": "/attach FILE#page=2",
     "restart_engine": "/model NAME",
     "settings": "/set and /system",
     "show_log": "`vlmtui top` and the files that `vlmtui config paths` names",
     "sound": "/attach FILE#sound",
-    "where": "`vlmtui ask --boxes FILE.png …`",
+    "boxes": "`vlmtui ask --boxes FILE.png …`",
 }
 """What replaces an action that plain mode lacks: a shell or slash command, by action id."""
 

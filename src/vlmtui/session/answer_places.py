@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont, ImageFont
 
 _SCALE_NAMES: Mapping[CoordinateScale, str] = {
-    "pixels": "pixels of the picture",
-    "resized": "pixels of the resized picture",
+    "pixels": "pixels of the image",
+    "resized": "pixels of the resized image",
     "unit": "0 to 1",
     "percent": "0 to 100",
     "thousand": "0 to 1000",
@@ -204,6 +204,7 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
             "xyxy": [round(value, 2) for value in one.xyxy],
             **({"second": second} if medium.modality == "video" else {}),
             "clipped": one.is_clipped,
+            "swapped": one.is_swapped,
             **self._span_json(one.mark),
         }
 

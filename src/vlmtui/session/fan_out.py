@@ -592,11 +592,6 @@ async def _first_answer(lane: Lane, message: ComparedMessage, made: Generation) 
     return exchange
 
 
-def look_plan(message: ComparedMessage) -> Plan:
-    """Return the plan that shows whether an answer depends on its images. Raises VlmtuiError if there are none."""
-    return plan_of({PICTURE: possible_changes(message.turns)})
-
-
 async def planned_fan_out(
     plan: Plan,
     message: ComparedMessage,

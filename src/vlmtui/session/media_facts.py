@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from vlmtui.domain.conversation import Attachment
 from vlmtui.media.describe import clock
@@ -53,28 +49,6 @@ def resized_image(item: PromptMedia) -> Image:
 
     picture = open_pixels(item.attachment).image(0)
     return picture if item.resized in (None, picture.size) else picture.resize(item.resized, Resampling.BICUBIC)
-
-
-def resized_attachment(item: PromptMedia, cache: Path) -> Attachment:
-    """Return the resized image as an attachment, stored in the folder `cache`. Blocking. Raises VlmtuiError."""
-    from vlmtui.files import write_private
-    from vlmtui.media.images import as_png
-
-    image = resized_image(item)
-    data = as_png(image)
-    digest = hashlib.sha256(data).hexdigest()
-    path = cache / f"{digest}.png"
-    write_private(path, data)
-    return msgspec.structs.replace(
-        item.attachment,
-        name=f"{item.attachment.name} as given to the model",
-        path=str(path),
-        sha256=digest,
-        width=image.width,
-        height=image.height,
-        format="PNG",
-        source="",
-    )
 
 
 def _audio(attachment: Attachment) -> list[tuple[str, str]]:

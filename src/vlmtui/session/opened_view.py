@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import numpy as np
 from PIL import Image, ImageChops
 
 from vlmtui.domain.conversation import Attachment
-from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.errors import bad_input
 from vlmtui.media.images import BYTES_MAX, open_image, open_prepared
 from vlmtui.media.thumbnails import open_pixels
 from vlmtui.reading import is_file, read_whole
 from vlmtui.session.seeing import ModelView
+from vlmtui.text import one_line
 
-ViewKind = Literal["original", "sent", "seen", "difference"]
-VIEW_KINDS: tuple[ViewKind, ...] = ("original", "sent", "seen", "difference")
 LEVELS_MAX = 20.0
 """The largest mean difference, in levels of 255, between an image and the part that it shows."""
 _SIDE = 24
@@ -45,11 +43,9 @@ class SeenDifference(msgspec.Struct, frozen=True):
 
 
 class OpenedView(msgspec.Struct, frozen=True, kw_only=True):
-    """The pixels of a `ModelView`: the original, sent and seen images, and which part each seen image shows."""
+    """The pixels of a `ModelView`: the sent and seen images, and which part each seen image shows."""
 
     view: ModelView
-    original: Image.Image | VlmtuiError
-    """The image in the user's file, before it was rotated and converted; or why it can't be shown."""
     sent: tuple[Image.Image, ...]
     """The sent image, or a video's frames."""
     seen: tuple[Image.Image, ...]
@@ -81,24 +77,22 @@ def open_model_view(view: ModelView) -> OpenedView:
     else:
         sent = (pixels.image(0),)
         regions = find_regions(sent[0], seen)
-    original = _original(view.attachment)
-    return OpenedView(
-        view=view, original=original, sent=sent, seen=seen, regions=tuple(regions), times_s=tuple(pixels.times_s)
-    )
+    return OpenedView(view=view, sent=sent, seen=seen, regions=tuple(regions), times_s=tuple(pixels.times_s))
 
 
-def _original(attachment: Attachment) -> Image.Image | VlmtuiError:
+def open_original(attachment: Attachment) -> Image.Image:
+    """Return the image in the user's file, before it was rotated and converted. Blocking. Raises VlmtuiError."""
     path = Path(attachment.source)
-    if attachment.modality == "video":
-        return bad_input("A video is shown by the frames that were sent.")
+    if attachment.modality != "image":
+        raise bad_input(f"The file of {one_line(attachment.name)} is no image. Sent shows what was made of it.")
     if not attachment.source or not path.is_absolute() or not is_file(path):
-        return bad_input("The original file is not there any more; what was sent is a copy.")
+        raise bad_input("The original file is gone. Sent shows the copy that was sent.")
     try:
         with open_image(read_whole(path, bytes_max=BYTES_MAX), path) as image:
             image.draft("RGB", (2048, 2048))
             return image.convert("RGB")
-    except (VlmtuiError, OSError, ValueError) as error:
-        return error if isinstance(error, VlmtuiError) else bad_input("The original file cannot be opened any more.")
+    except (OSError, ValueError) as error:
+        raise bad_input("Can't open the original file any more.") from error
 
 
 def find_regions(sent: Image.Image, seen: Sequence[Image.Image]) -> list[FoundRegion | None]:

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from vlmtui.domain.capabilities import require_capability
-from vlmtui.domain.conversation import Attachment, ChatPrompt, Prompt, RawPrompt, Turn, all_attachments, attachments_of
+from vlmtui.domain.conversation import Attachment, ChatPrompt, RawPrompt, Turn, all_attachments, attachments_of
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import GenerateRequest, PromptReady, TokenLogprob, Vocabulary
 from vlmtui.domain.sampling import Sampling
@@ -24,7 +24,6 @@ from vlmtui.registry.prompts import raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.dials import variables_of
-from vlmtui.session.engines import AppEngines
 from vlmtui.session.exchange import Exchange, turns_as_sent
 from vlmtui.session.generation import Answer, PromptMedia, make_request, media_items, render, whole_answer
 from vlmtui.session.resume import is_of_engine, stored_sampling
@@ -323,16 +322,6 @@ def request_again(
     turns = _turns(conversation, exchange, record)
     adapter = "" if record.imported else record.adapter
     return make_request(family, turns, stored_sampling(sampling), mode=record.mode, adapter=adapter)
-
-
-async def prompt_again(
-    conversation: Conversation, exchange: Exchange, controller: AppEngines
-) -> tuple[PromptReport, Prompt]:
-    """Return an exchange's report, and its prompt for the loaded model. Raises VlmtuiError."""
-    model = controller.require_model()
-    known = await report_of(conversation, exchange, controller.info)
-    request = known.request or request_again(conversation, exchange, known, model.family)
-    return known, request.prompt
 
 
 def family_of(known: PromptReport, loaded: Model | None, registry: Registry) -> Family | None:

@@ -1,4 +1,5 @@
-"""The images that a model sees, and heat maps of the parts on which its answer depends (occlusion)."""
+"""The images that a model sees, the patches behind their tokens, and how likely an answer is without an image, or
+without a part of it (occlusion)."""
 
 from __future__ import annotations
 
@@ -6,23 +7,33 @@ import asyncio
 import math
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from vlmtui.domain.capabilities import lack, require_capability
-from vlmtui.domain.conversation import Attachment, Prompt, attachments_of, with_attachments
-from vlmtui.domain.generation import SeenMedium, View
+from vlmtui.domain.conversation import (
+    Attachment,
+    ChatPrompt,
+    Prompt,
+    Turn,
+    attachments_of,
+    with_attachments,
+    with_changed_media,
+)
+from vlmtui.domain.generation import MediaSpan, SeenMedium, View
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
 from vlmtui.paths import private_dir
-from vlmtui.session.fan_out import MOST
+from vlmtui.session.fan_out import MATTERS, MOST, PictureChange
 from vlmtui.session.generation import render
-from vlmtui.session.lanes import Lane, Lanes, scores_of, scoring_lane
+from vlmtui.session.lanes import Lane, Lanes, scores_of, scoring_lane, times
 from vlmtui.session.prompt_report import PromptReport, answer_tokens
+from vlmtui.text import one_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -31,13 +42,40 @@ GRIDS = (4, 6, 8, 12)
 """The choices for the number of cells along the longer side."""
 WINDOW = 2
 """Cells per side of a window, the part of the image that is grey in a prompt."""
-_HOT, _COLD = (255, 60, 0), (0, 110, 255)
+HOT = 255, 60, 0
+"""The colour of parts without which the answer is less likely."""
+COLD = 0, 110, 255
+"""The colour of parts without which the answer is more likely."""
 _STRONGEST = 0.75
 """Opacity of the colour in the hottest cell."""
 _DIM = 0.55
 """Brightness of the image, reduced so that its own colours are not mistaken for heat."""
 _KEPT_S = 3600.0
 """Seconds after which the next view deletes an earlier view's images."""
+Box = tuple[int, int, int, int]
+"""Left, top, right and bottom of a part of an image, in pixels."""
+WITHOUT = {
+    PictureChange.NONE: "without the image",
+    PictureChange.GREY: "with grey in its place",
+    PictureChange.BLUR: "with the image blurred",
+    PictureChange.SWAP: "with another image in its place",
+}
+"""The changes of a blind test in words, the one that says most first."""
+
+
+RoomMode = Literal["file", "sent", "seen", "heat", "boxes", "blind"]
+"""A way to look at an image."""
+
+
+class RoomImage(NamedTuple):
+    """An image, video or sound that the image room shows."""
+
+    attachment: Attachment
+    number: int | None = None
+    """Its number in the prompt; None: the prompt does not contain it."""
+    report: Callable[[], Awaitable[PromptReport]] | None = None
+    """Returns the prompt and the answer that the room is about, or raises VlmtuiError. Images of one prompt have the
+    same function. None: the image was not sent."""
 
 
 class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,11 +115,9 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> str:
-        """The prompts to score and their tokens, as a line for display."""
-        tokens = "" if self.prompt_tokens is None else f" of {self.prompt_tokens + len(self.ids):,} tokens each"
-        rows, columns = self.grid
-        what = f"{rows} × {columns} cells, {WINDOW} × {WINDOW} grey at a time"
-        return f"{what}: {self.requests:,} prompts{tokens}; nothing is generated."
+        """The number of prompts to score and of their tokens: `16 prompts of 74 tokens`."""
+        tokens = "" if self.prompt_tokens is None else f" of {self.prompt_tokens + len(self.ids):,} tokens"
+        return f"{self.requests:,} prompts{tokens}"
 
     def words(self) -> list[tuple[str, range]]:
         """Return the answer's words, each with the range of its tokens. A token that begins with a space begins a
@@ -95,7 +131,7 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
                 found.append((text, range(at, at + 1)))
         return [(word.strip(), tokens) for word, tokens in found]
 
-    def box(self, window: tuple[int, int]) -> tuple[int, int, int, int]:
+    def box(self, window: tuple[int, int]) -> Box:
         """Return left, top, right and bottom of a window in pixels of the image."""
         rows, columns = self.grid
         wide, high = self.image.width, self.image.height
@@ -113,17 +149,30 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
         return min(range(len(self.windows)), key=away)
 
 
-class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
-    """How much each window matters for each token of the answer."""
+class AnswerDrops(msgspec.Struct, frozen=True, kw_only=True):
+    """How much less likely each token of an answer is with changed images."""
 
     plan: OcclusionPlan
     drops: tuple[tuple[float, ...], ...]
-    """By window: the drop of each token's log-probability if the window is grey, in nats; negative: a rise."""
+    """By changed image: the drop of each token's log-probability, in nats; negative: a rise."""
 
     def sums(self, tokens: range | None = None) -> list[float]:
-        """Return for each window the sum of its `drops` over these tokens, by default all tokens."""
+        """Return for each image the sum of its `drops` over these tokens, by default all tokens."""
         chosen = tokens or range(len(self.plan.ids))
         return [sum(drop[at] for at in chosen if at < len(drop)) for drop in self.drops]
+
+    def as_json(self) -> dict[str, object]:
+        """Return the image's name and size, the answer's tokens, and each token's drop in nats."""
+        image = self.plan.image
+        return {
+            "image": {"name": image.name, "width": image.width, "height": image.height},
+            "tokens": [{"id": id, "text": text} for id, text in zip(self.plan.ids, self.plan.texts, strict=True)],
+            "drops_nats": self.drops,
+        }
+
+
+class OcclusionMap(AnswerDrops, frozen=True, kw_only=True):
+    """How much each window matters for each token of the answer. `drops`: by window."""
 
     def heat(self, tokens: range | None = None) -> list[list[float]]:
         """Return a number for each cell, row by row: the mean of the `sums` of all windows that cover the cell."""
@@ -135,48 +184,111 @@ class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
                     covering[down][across].append(drop)
         return [[sum(cell) / len(cell) for cell in cells] for cells in covering]
 
-    def part(self, window: int | None = None, tokens: range | None = None) -> tuple[tuple[int, int, int, int], float]:
-        """Return the box of a window, in pixels, and its `sums` value, in nats. `window` None: the window with the
-        largest value."""
+    def strongest(self, tokens: range | None = None) -> int:
+        """Return the index of the window with the largest of the `sums`."""
         sums = self.sums(tokens)
-        at = sums.index(max(sums)) if window is None else window
-        return self.plan.box(self.plan.windows[at]), sums[at]
+        return sums.index(max(sums))
 
     def as_json(self) -> dict[str, object]:
-        """Return the windows' boxes in pixels, and each token's drop in nats."""
-        boxes = [self.plan.box(window) for window in self.plan.windows]
-        return {
-            "image": {"name": self.plan.image.name, "width": self.plan.image.width, "height": self.plan.image.height},
-            "tokens": [{"id": id, "text": text} for id, text in zip(self.plan.ids, self.plan.texts, strict=True)],
-            "windows": [{"xyxy": box, "drop_nats": drop} for box, drop in zip(boxes, self.drops, strict=True)],
-        }
+        """Return the windows' boxes in pixels, too."""
+        return {**super().as_json(), "windows_xyxy": [self.plan.box(window) for window in self.plan.windows]}
 
 
-def occlusion_plan(report: PromptReport, prompt: Prompt, engine: Engine) -> OcclusionPlan:
-    """Return the plan for a report's answer and the last image of its prompt. Raises VlmtuiError."""
+class BlindTest(AnswerDrops, frozen=True, kw_only=True):
+    """How likely an answer is without its image, and with a changed one. `drops`: by change."""
+
+    changes: tuple[PictureChange, ...]
+
+    def verdict(self) -> str:
+        """Say whether the answer depends on the image, by the change that says most."""
+        change = next(change for change in WITHOUT if change in self.changes)
+        drops = self.drops[self.changes.index(change)]
+        loss, words = math.fsum(drops), WITHOUT[change]
+        if loss > -math.log(MATTERS):
+            at = drops.index(max(drops))
+            most = f"most at token {at:,}, “{one_line(self.plan.texts[at])}”"
+            return f"It looks. This answer is {times(loss)} less likely {words} ({-loss:.1f} nats), {most}."
+        if loss < math.log(MATTERS):
+            return f"This answer is {times(-loss)} more likely {words}: the image makes it less likely."
+        return f"This answer is about as likely {words} ({-loss:+.1f} nats): the model may not look at it."
+
+    def as_json(self) -> dict[str, object]:
+        """Return the changes and the verdict, too."""
+        return {**super().as_json(), "changes": self.changes, "verdict": self.verdict()}
+
+
+def occlusion_plan(report: PromptReport, prompt: Prompt, image: Attachment, engine: Engine) -> OcclusionPlan:
+    """Return the plan for a report's answer and an image of its prompt. Raises VlmtuiError."""
     if why := lack(engine.info, "scores"):
         raise bad_input(why)
-    images = [item for item in attachments_of(prompt) if item.modality == "image"]
-    if not images:
-        raise bad_input("This answer's prompt has no image.")
+    if image.modality != "image":
+        raise bad_input(f"Can't measure on {one_line(image.name)}: only images can be measured.")
     if not report.answer_ids:
         raise bad_input("The tokens of this answer are unknown, so it cannot be scored.", hint="Answer again first.")
     return OcclusionPlan(
         prompt=prompt,
         adapter=report.request.adapter if report.request else report.recipe.adapter if report.recipe else "",
-        image=images[-1],
+        image=own_attachment(image, attachments_of(prompt)),
         ids=report.answer_ids,
         texts=tuple(token.text for token in answer_tokens(report)),
         prompt_tokens=len(report.prompt.token_ids) if report.prompt is not None else None,
     )
 
 
+def own_attachment(image: Attachment, attachments: Sequence[Attachment]) -> Attachment:
+    """Return the attachment of a prompt that is this image, or has its content. Raises VlmtuiError without one."""
+    same = [item for item in attachments if (item.sha256, item.modality) == (image.sha256, image.modality)]
+    if not same:
+        raise bad_input(f"The prompt of this answer doesn't have {one_line(image.name)}.")
+    return next((item for item in same if item is image), same[0])
+
+
 async def occlusion_map(
     engine: Engine, plan: OcclusionPlan, folder: Path, on_progress: Callable[[int], object] = lambda done: None
 ) -> OcclusionMap:
-    """Score the answer under every prompt of the plan, `MOST` prompts at a time. Raises VlmtuiError.
+    """Score the answer under every prompt of the plan. Raises VlmtuiError.
 
     folder: for temporary images; gets mode 0700. on_progress: called with the number of prompts scored so far."""
+    from vlmtui.media.changed_images import occluded_image  # Pillow takes a while to import
+
+    with tempfile.TemporaryDirectory(dir=private_dir(folder), ignore_cleanup_errors=True) as store:
+        changes = [partial(occluded_image, plan.image, plan.box(window), Path(store)) for window in plan.windows]
+        return OcclusionMap(plan=plan, drops=await _drops(engine, plan, changes, on_progress))
+
+
+def changed_images(image: Attachment, other: Attachment | None, store: Path) -> dict[PictureChange, Attachment | None]:
+    """Return the image of each change of a blind test; None: no image. Blocking. Raises VlmtuiError.
+
+    other: an image to put in its place; None: there is none. store: for the images; gets mode 0700."""
+    from vlmtui.media.changed_images import blurred_image, grey_image
+
+    folder = private_dir(store.resolve())
+    found = {PictureChange.NONE: None, PictureChange.GREY: grey_image(image, folder)}
+    found[PictureChange.BLUR] = blurred_image(image, folder)
+    return found if other is None else {**found, PictureChange.SWAP: other}
+
+
+async def blind_test(
+    engine: Engine,
+    plan: OcclusionPlan,
+    images: dict[PictureChange, Attachment | None],
+    on_progress: Callable[[int], object] = lambda done: None,
+) -> BlindTest:
+    """Score the answer with each of these images in place of the plan's. `images`: from `changed_images`. Raises
+    VlmtuiError."""
+    changes = [partial(lambda image: image, image) for image in images.values()]
+    return BlindTest(plan=plan, changes=tuple(images), drops=await _drops(engine, plan, changes, on_progress))
+
+
+async def _drops(
+    engine: Engine,
+    plan: OcclusionPlan,
+    changes: Sequence[Callable[[], Attachment | None]],
+    on_progress: Callable[[int], object],
+) -> tuple[tuple[float, ...], ...]:
+    """Return each token's drop under the plan's prompt with each changed image, `MOST` prompts at a time.
+
+    changes: make the images, in a thread; None: no image."""
     ended = 0
 
     def count(lane: Lane) -> None:
@@ -185,39 +297,37 @@ async def occlusion_map(
             ended += 1
             on_progress(ended)
 
-    windows = [None, *plan.windows]
     found: list[list[float]] = []
-    with tempfile.TemporaryDirectory(dir=private_dir(folder), ignore_cleanup_errors=True) as store:
-        for at in range(0, len(windows), MOST):
-            prompts = await asyncio.to_thread(_masked_prompts, plan, windows[at : at + MOST], Path(store))
-            lanes = Lanes([scoring_lane(engine, prompt, plan.ids, adapter=plan.adapter) for prompt in prompts])
-            found += await scores_of(lanes, count)
-    whole, *masked = found
-    drops = [tuple(before - after for before, after in zip(whole, one, strict=False)) for one in masked]
-    return OcclusionMap(plan=plan, drops=tuple(drops))
+    for at in range(0, len(changes) + 1, MOST):
+        prompts = [plan.prompt] if at == 0 else []
+        few = changes[max(0, at - 1) : at + MOST - 1]
+        prompts += await asyncio.to_thread(_changed_prompts, plan, few)
+        lanes = Lanes([scoring_lane(engine, prompt, plan.ids, adapter=plan.adapter) for prompt in prompts])
+        found += await scores_of(lanes, count)
+    whole, *changed = found
+    return tuple(tuple(before - after for before, after in zip(whole, one, strict=False)) for one in changed)
 
 
-def _masked_prompts(plan: OcclusionPlan, windows: Sequence[tuple[int, int] | None], store: Path) -> list[Prompt]:
-    """Return a prompt for each window: the plan's prompt with that window grey; for the window None, the unchanged
-    prompt."""
-    from vlmtui.media.changed_images import occluded_image  # Pillow takes a while to import
-
-    def masked(window: tuple[int, int]) -> Prompt:
-        grey = occluded_image(plan.image, plan.box(window), store)
-        # an equal image elsewhere in the prompt stays
-        return with_attachments(plan.prompt, lambda item: grey if item is plan.image else item)
-
-    return [plan.prompt if window is None else masked(window) for window in windows]
+def _changed_prompts(plan: OcclusionPlan, changes: Sequence[Callable[[], Attachment | None]]) -> list[Prompt]:
+    return [_with_image(plan.prompt, plan.image, change()) for change in changes]
 
 
-def draw_heat(picture: Image, heat: Sequence[Sequence[float]], hottest: tuple[int, int, int, int] | None) -> Image:
+def _with_image(prompt: Prompt, own: Attachment, image: Attachment | None) -> Prompt:
+    """Return a prompt with another image in place of its own; None: without one. An equal image elsewhere stays."""
+    if image is not None:
+        return with_attachments(prompt, lambda item: image if item is own else item)
+    if not isinstance(prompt, ChatPrompt):
+        raise bad_input("Can't leave the image out of a raw prompt: its placeholder would stay.")
+    kept = [with_changed_media(turn.parts, lambda item: None if item is own else item) for turn in prompt.turns]
+    turns = tuple(Turn(turn.role, parts) for turn, parts in zip(prompt.turns, kept, strict=True))
+    return msgspec.structs.replace(prompt, turns=turns)
+
+
+def draw_heat(picture: Image, heat: Sequence[Sequence[float]]) -> Image:
     """Return an RGB image, grey, with red where the answer depends on it and blue where it makes the answer less
-    likely.
-
-    heat: rows of cells; the largest magnitude gets the strongest colour. hottest: the part to outline: left, top,
-    right, bottom in pixels."""
+    likely. `heat`: rows of cells; the largest magnitude gets the strongest colour."""
     import numpy as np
-    from PIL import Image, ImageDraw
+    from PIL import Image
 
     grey = np.asarray(picture.convert("L"), np.float32)[..., None].repeat(3, axis=2) * _DIM
     cells = np.nan_to_num(np.asarray(heat, np.float32))
@@ -225,14 +335,51 @@ def draw_heat(picture: Image, heat: Sequence[Sequence[float]], hottest: tuple[in
     rows = np.arange(picture.height) * cells.shape[0] // picture.height
     columns = np.arange(picture.width) * cells.shape[1] // picture.width
     each = (cells / most)[rows][:, columns][..., None]
-    colour = np.where(each >= 0, np.array(_HOT, np.float32), np.array(_COLD, np.float32))
+    colour = np.where(each >= 0, np.array(HOT, np.float32), np.array(COLD, np.float32))
     share = np.abs(each) * _STRONGEST
-    drawn = Image.fromarray((grey * (1 - share) + colour * share).astype(np.uint8))
-    if hottest is not None:
-        left, top, right, bottom = hottest
-        box = (left, top, max(left, right - 1), max(top, bottom - 1))
-        ImageDraw.Draw(drawn).rectangle(box, outline="white", width=max(1, max(picture.size) // 150))
-    return drawn
+    return Image.fromarray((grey * (1 - share) + colour * share).astype(np.uint8))
+
+
+class PatchGrid(msgspec.Struct, frozen=True, kw_only=True):
+    """An image's patches, each of which is one token of the prompt, row by row."""
+
+    rows: int
+    columns: int
+    offset: int
+    """The index of the first patch's token in the prompt."""
+    stride: int
+    """Tokens from a patch to the patch below it."""
+
+    def token(self, row: int, column: int) -> int:
+        """Return the index of a patch's token in the prompt."""
+        return self.offset + row * self.stride + column
+
+    def box(self, row: int, column: int, size: tuple[int, int]) -> Box:
+        """Return a patch's part of an image of this size."""
+        wide, high = size
+        left, right = (at * wide // self.columns for at in (column, column + 1))
+        return left, row * high // self.rows, right, (row + 1) * high // self.rows
+
+
+def patch_grid(offset: int, length: int, *, tokens: int | None = None, grid: Sequence[int] = ()) -> PatchGrid | None:
+    """Return the patches of an image with these tokens of the prompt; None: unknown.
+
+    tokens: how many of them are patches, the others separate rows. grid: rows and columns as the processor counts them,
+    before it merges neighbours, after the number of frames."""
+    tokens = tokens or length
+    rows = columns = math.isqrt(tokens)
+    if len(grid) == 3 and grid[0] == 1:
+        merged = math.isqrt(grid[1] * grid[2] // tokens) or 1
+        rows, columns = grid[1] // merged, grid[2] // merged
+    stride = columns if length == tokens else columns + 1
+    if rows * columns != tokens or not rows * stride - 1 <= length <= rows * stride:
+        return None
+    return PatchGrid(rows=rows, columns=columns, offset=offset, stride=stride)
+
+
+def grid_of_span(span: MediaSpan) -> PatchGrid | None:
+    """Return the patches of a whole image; None: unknown, or the processor made tiles."""
+    return patch_grid(span.offset, span.length, tokens=span.tokens, grid=span.grid)
 
 
 class ModelView(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,7 +44,7 @@ from vlmtui.ui.terminal.themes import THEMES, VARIABLES, theme_name
 from vlmtui.ui.widgets.line_editing import EDITS, LINE_EDITS, is_text_area
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import RenderableType
     from textual.binding import Binding
@@ -57,14 +57,14 @@ if TYPE_CHECKING:
     from vlmtui.domain.template import TemplateVariables
     from vlmtui.engine.interface import Engine
     from vlmtui.media.folder import FolderView
-    from vlmtui.session.answer_places import AnswerPlaces
+    from vlmtui.registry.schema import Family
     from vlmtui.session.comparison import ComparedMessage, PromptComparison
     from vlmtui.session.cost import EstimateTokens
     from vlmtui.session.fan_out import FanOut
     from vlmtui.session.lanes import InFlightRequest
     from vlmtui.session.prompt_report import PromptReport
     from vlmtui.session.recovery import InterruptedAnswers
-    from vlmtui.session.seeing import ModelView, OcclusionPlan
+    from vlmtui.session.seeing import RoomImage, RoomMode
     from vlmtui.session.settings import ChatSettings
     from vlmtui.ui.attachments.browser import FilesChoice
     from vlmtui.ui.attachments.frames import FramesChoice
@@ -307,40 +307,22 @@ class VlmtuiApp(App[ExitReport | None]):
         cache = self.services.paths.thumbnails
         return await ask_user(self, FramesScreen(video, cache=cache, takes_video=takes_video, most_images=most_images))
 
-    def open_viewer(
-        self, attachments: Sequence[Attachment], at: int = 0, *, numbers: Sequence[int] | None = None
-    ) -> None:
-        """Show attachments in full size, first the one with index `at`. `numbers`: their numbers in the prompt."""
-        from vlmtui.ui.attachments.viewer import ViewerScreen
+    def open_images(self, images: Sequence[RoomImage], at: int = 0, mode: RoomMode = "sent") -> None:
+        """Open the image room. `at`: the index of the first image to show."""
+        from vlmtui.session.prompt_report import family_of
+        from vlmtui.ui.seeing.room import ImageRoom
 
-        cache = self.services.paths.thumbnails
-        self.push_screen(ViewerScreen(list(attachments), at, cache=cache, numbers=numbers))
+        def family(report: PromptReport) -> Family | None:
+            return family_of(report, self.engines.model, self.services.registry)
+
+        engine, store = self.engines.require_engine, self.services.paths.seen
+        self.push_screen(ImageRoom(images, at, mode, engine=engine, family=family, store=store, folder=Path.cwd()))
 
     def open_inspector(self, report: PromptReport, *, again: Callable[[], GenerateRequest] | None = None) -> None:
         """Show a prompt and its answer. `again`: returns a request that renders the prompt again."""
         from vlmtui.ui.inspector.screen import InspectorScreen
 
         self.push_screen(InspectorScreen(report, again=again))
-
-    def open_places(self, places: AnswerPlaces, numbers: Sequence[int]) -> None:
-        """Show the boxes and points of an answer. `numbers`: the numbers that its images or videos have in the
-        conversation."""
-        from vlmtui.ui.seeing.places_screen import PlacesScreen
-
-        self.push_screen(PlacesScreen(places, numbers, folder=Path.cwd()))
-
-    def open_model_view(self, views: Sequence[ModelView], numbers: Sequence[int]) -> None:
-        """Show what the model sees of attachments. `numbers`: their numbers in the conversation."""
-        from vlmtui.ui.seeing.model_view_screen import ModelViewScreen
-
-        self.push_screen(ModelViewScreen(views, numbers))
-
-    def open_occlusion(self, plan: OcclusionPlan, number: int) -> None:
-        """Show which part of an image an answer depends on. `number`: the image's number in the conversation."""
-        from vlmtui.ui.seeing.occlusion_screen import OcclusionScreen
-
-        engine, store = self.engines.require_engine, self.services.paths.seen
-        self.push_screen(OcclusionScreen(plan, engine, store=store, folder=Path.cwd(), number=number))
 
     async def open_comparison(
         self,
@@ -349,17 +331,14 @@ class VlmtuiApp(App[ExitReport | None]):
         *,
         send: Callable[[], InFlightRequest],
         on_edit: Callable[[], None],
-        look: Callable[[], Awaitable[bool]],
     ) -> None:
         """Compare the chat template with a raw prompt, until the user leaves.
 
         `send`: sends the draft as the conversation's next message. `on_edit`: called after changes of the raw prompt.
-        `look`: sends the message with, without and with changed images; returns True if the conversation continues with
-        one of these answers.
         """
         from vlmtui.ui.compare.screen import CompareScreen
 
-        await ask_user(self, CompareScreen(comparison, message, send=send, on_edit=on_edit, look=look))
+        await ask_user(self, CompareScreen(comparison, message, send=send, on_edit=on_edit))
 
     async def choose_comparison(self, message: ComparedMessage) -> str | None:
         """Let the user look at the stored comparisons of a message. Return a raw prompt that the user wants to send
@@ -368,10 +347,9 @@ class VlmtuiApp(App[ExitReport | None]):
 
         return await choose_stored_comparison(self, message)
 
-    async def open_fan_out(self, fan_out: FanOut) -> int | Literal["new_plan", "look"] | None:
+    async def open_fan_out(self, fan_out: FanOut) -> int | Literal["new_plan"] | None:
         """Show the answers of a fan-out, which sends one message several ways. Return the index of the answer to
-        continue with; `new_plan` if the user wants to plan another fan-out; `look` for a fan-out with and without the
-        images; None if the user closes the screen."""
+        continue with; `new_plan` if the user wants to plan another fan-out; None if the user closes the screen."""
         from vlmtui.ui.compare.fan_out import FanOutScreen
 
         return await ask_user(self, FanOutScreen(fan_out))
@@ -492,7 +470,10 @@ class VlmtuiApp(App[ExitReport | None]):
             self.call_later(self.run_action_id, "new_chat")
 
     def on_attachment_view_clicked(self, event: AttachmentView.Clicked) -> None:
-        self.open_viewer(event.attachments, event.at, numbers=event.numbers)
+        from vlmtui.session.seeing import RoomImage
+
+        numbers: Sequence[int | None] = event.numbers or [None] * len(event.attachments)
+        self.open_images([RoomImage(*one) for one in zip(event.attachments, numbers, strict=True)], event.at)
 
     # -- actions
 

@@ -273,6 +273,7 @@ def test_marks_are_clipped_ordered_and_limited() -> None:
     placed = place_mark(found.marks[0], "pixels", (50, 60))
     assert placed.xyxy == pytest.approx((0, 20, 50, 60))
     assert placed.is_clipped
+    assert placed.is_swapped, "its right side is given first"
     drawn = draw_marks(Image.new("RGB", (50, 60)), [placed])
     assert drawn.size == (50, 60)
     assert drawn.getpixel((49, 40)) != (0, 0, 0)

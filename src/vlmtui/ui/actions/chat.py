@@ -129,12 +129,12 @@ CHAT = Scope(
             usage="/inbox",
         ),
         Action(
-            "view",
-            "View",
-            "Show an attachment in full size with frames, zoom and facts.",
+            "image",
+            "Image",
+            "Show an image in full size, as a file, as sent, as seen, with heat map or boxes, or blind.",
             "f9",
             leader="p v",
-            usage="/view NUMBER",
+            usage="/image NUMBER",
         ),
         Action("frames", "Frames", "Choose which frames of a video are sent.", usage="/frames NUMBER"),
         Action("page", "Page", "Attach another page, or a frame of an animation as a picture.", usage="/page PAGE"),
@@ -168,16 +168,9 @@ CHAT = Scope(
         ),
         Action("jump_end", "Jump to the end", "Go to the newest text and follow it.", "ctrl+end", priority=True),
         Action(
-            "look",
-            "Blind test",
-            "Send again without the picture, or with a grey, blurred or swapped one: is the answer still as likely?",
-            leader="p l",
-            usage="/look",
-        ),
-        Action(
             "seen",
             "Model's view",
-            "Show each attachment as attached, as sent, as the model sees it, and the difference.",
+            "Show an image as the model sees it.",
             leader="p m",
             usage="/seen NUMBER",
             needs=("model_view",),
@@ -185,17 +178,25 @@ CHAT = Scope(
         Action(
             "heat",
             "Heat map",
-            "Grey out one part of the picture after another, and show where that makes the answer less likely.",
+            "Show the parts of an image that the answer depends on.",
             leader="p h",
             usage="/heat NUMBER",
             needs=("scores",),
         ),
         Action(
-            "where",
+            "boxes",
             "Boxes and points",
-            "Draw the boxes and points that an answer names on its picture, and list them.",
+            "Draw the boxes and points of the answer on its image.",
             leader="p b",
-            usage="/places NUMBER",
+            usage="/boxes NUMBER",
+        ),
+        Action(
+            "blind",
+            "Blind test",
+            "Score the answer without its image, or with another: does the model look?",
+            leader="p l",
+            usage="/blind NUMBER",
+            needs=("scores",),
         ),
         Action(
             "comparisons", "Comparisons", "Show the last message's comparisons.", leader="b c", usage="/comparisons"
@@ -247,13 +248,14 @@ MESSAGE_CURSOR = Scope(
         _does("copy_answer", "Copy", "Copy the message or the answer.", "y"),
         _does("branch_here", "Branch", "Write another next message, on a new branch.", "b"),
         _does("fan_out", "Fan out", "Send the message several ways at once.", "f"),
+        _does("image", "Image", "Show the message's image in the image room.", "p"),
         _does("search", "Find", "Find a text in the conversation.", "slash", footer=False),
         Action("search_next", "Next match", "The next match.", "n", run="screen.search_again(False)"),
         Action("search_previous", "Previous match", "The previous match.", "N", run="screen.search_again(True)"),
         Action(
             "open",
             "Open",
-            "View the message's pictures; show or hide the answer's reasoning, or its long JSON.",
+            "Show the message's images; show or hide the answer's reasoning, or its long JSON.",
             "space,enter",
             footer=True,
         ),
@@ -389,30 +391,6 @@ BROWSER = Scope(
         FixedKey("home end", "The first and the last file, if the filter is empty."),
         FixedKey("← ⌫", "The parent folder, if the filter is empty."),
         FixedKey("~ /", "Start typing a path."),
-    ),
-)
-
-VIEWER = Scope(
-    "viewer",
-    "In the viewer",
-    actions=(
-        Action("close", "Close", "Back to the conversation.", "escape,q", footer=True),
-        Action("next", "Next", "The next attachment.", "n,right", run="turn(1)", footer=True),
-        Action("previous", "Previous", "The previous attachment.", "p,left", run="turn(-1)", footer=True),
-        Action("next_frame", "Next frame", "The video's next frame.", "full_stop", run="step(1)", footer=True),
-        Action("previous_frame", "Previous frame", "The video's previous frame.", "comma", run="step(-1)", footer=True),
-        Action("zoom_in", "Zoom in", "Zoom in.", "plus,equals_sign", run="zoom(1)", footer=True),
-        Action("zoom_out", "Zoom out", "Zoom out.", "minus", run="zoom(-1)", footer=True),
-        Action("zoom_reset", "Fit", "Show the whole picture.", "0", run="reset", footer=True),
-        Action("pan_left", "Move left", "Move left in a zoomed picture.", "shift+left,h", run="pan(-1, 0)", moves=True),
-        Action("pan_down", "Move down", "Move down in a zoomed picture.", "shift+down,j", run="pan(0, 1)", moves=True),
-        Action("pan_up", "Move up", "Move up in a zoomed picture.", "shift+up,k", run="pan(0, -1)", moves=True),
-        Action(
-            "pan_right", "Move right", "Move right in a zoomed picture.", "shift+right,l", run="pan(1, 0)", moves=True
-        ),
-        Action("facts", "Facts", "Show or hide the facts.", "i", leader="i", footer=True),
-        Action("facts_up", "Facts up", "Scroll the facts up.", "up", run="scroll_facts(-1)", moves=True),
-        Action("facts_down", "Facts down", "Scroll the facts down.", "down", run="scroll_facts(1)", moves=True),
     ),
 )
 

@@ -14,7 +14,6 @@ _NEXT_VIEW = Action(
     "sides.next_view", "Next view", "Show the other side.", "f6", leader="tab", footer=True, priority=True
 )
 _DIFFERENCE = Action("sides.difference", "Difference", "Show where they differ.", "d", leader="d")
-_LOOK_HELP = "Send again without the picture, or with a grey, blurred or swapped one: is the answer still as likely?"
 _EXPORT = Action("sides.export", "Export", "Write a Markdown, HTML or JSON file.", "w", leader="w", footer=True)
 
 COMPARISON = Scope(
@@ -49,7 +48,6 @@ COMPARISON = Scope(
             leader="percent_sign",
         ),
         Action("fold", "Fold turns", "Show equal earlier turns in one line, or whole.", "E", leader="E"),
-        Action("look", "Blind test", _LOOK_HELP, "x", leader="p l"),
         Action("inspect", "Inspect", "Inspect the prompt and answer of a side.", "f12", leader="i"),
         Action(
             "use", "Use answer", "Continue the conversation with this answer.", "alt+u", leader="enter", priority=True
@@ -91,7 +89,6 @@ ANSWERS = Scope(
         Action("choose", "Use this", "Continue the conversation with this answer.", "enter", footer=True),
         Action("base", "Base", "Compare the others with this answer.", "d", leader="d", footer=True),
         Action("inspect", "Inspect", "Inspect this prompt and answer.", "i", leader="i", footer=True),
-        Action("look", "Blind test", _LOOK_HELP, "x", leader="p l"),
         Action("copy", "Copy", "Copy this answer to your clipboard.", "y", leader="y", footer=True),
         Action("export", "Export", "Write all answers to a file.", "w", leader="w", footer=True),
         Action(
@@ -183,75 +180,65 @@ LOGPROB_TEXT = Scope(
     ),
 )
 
-PLACES = Scope(
-    "places",
-    "Where an answer points",
+IMAGE_ROOM = Scope(
+    "image_room",
+    "In the image room",
     actions=(
-        Action("close", "Back", "Back to the conversation.", "escape,q", footer=True),
+        Action("close", "Back", "Stop measuring; or go back.", "escape,q", footer=True),
+        Action("file", "File", "The file as it was attached.", "1", run="show('file')"),
+        Action("sent", "Sent", "The image, frames or sound as sent.", "2", run="show('sent')"),
+        Action("seen", "Seen", "The image as the model's processor makes it.", "3", run="show('seen')"),
+        Action("heat", "Heat", "The parts of the image that the answer depends on.", "4", run="show('heat')"),
+        Action("boxes", "Boxes", "The boxes and points of the answer.", "5", run="show('boxes')"),
+        Action("blind", "Blind", "The answer scored without the image.", "6", run="show('blind')"),
+        Action("measure", "Measure", "Score the answer with changed images.", "r", leader="r", footer=True),
+        Action("next", "Next image", "The next image of the conversation.", "n", run="turn(1)", footer=True),
+        Action("previous", "Previous", "The previous image of the conversation.", "p", run="turn(-1)"),
         Action(
             "convention",
             "Convention",
-            "Read the coordinates by the next convention: pixels, resized pixels, 0 to 1, 100, 1000.",
+            "Read the coordinates by the next convention.",
             "m",
+            run="mode('convention')",
             footer=True,
         ),
-        Action("order", "x or y first", "Swap which number of a pair comes first.", "a", footer=True),
-        Action("list", "List", "Show or hide the list beside the picture.", "i", footer=True),
+        Action(
+            "order", "x or y first", "Swap which number of a pair comes first.", "a", run="mode('order')", footer=True
+        ),
+        Action(
+            "difference", "Difference", "Show what the processor changed.", "d", run="mode('difference')", footer=True
+        ),
+        Action("finer", "Finer", "Grey out smaller parts.", "f", run="mode('cells', 1)", footer=True),
+        Action("coarser", "Coarser", "Grey out larger parts.", "F", run="mode('cells', -1)"),
+        Action("next_frame", "Next frame", "The video's next frame.", "full_stop", run="mode('frame', 1)", footer=True),
+        Action("previous_frame", "Previous frame", "The video's previous frame.", "comma", run="mode('frame', -1)"),
+        Action("grid", "Grid", "Show or hide the patches.", "g", footer=True),
+        Action("zoom_in", "Zoom in", "Zoom in.", "plus,equals_sign", run="zoom(1)", footer=True),
+        Action("zoom_out", "Zoom out", "Zoom out.", "minus", run="zoom(-1)"),
+        Action("zoom_reset", "Fit", "Show the whole image.", "0", run="fit"),
         Action(
             "export",
             "Export",
-            "Write the picture with its marks (PNG) and the marks (JSON) into the current folder.",
+            "Write the image (PNG) and its data (JSON).",
             "w",
             leader="w",
+            run="exported",
             footer=True,
         ),
-    ),
-    fixed=(FixedKey("↑ ↓", "The previous and the next mark; the part of the answer is shown below."),),
-)
-
-MODEL_VIEW = Scope(
-    "model_view",
-    "What the model sees",
-    actions=(
-        Action("close", "Back", "Back to the conversation.", "escape,q", footer=True),
-        Action("next_kind", "Flick", "The next of the four views.", "space", run="kind(1)", footer=True),
-        Action("original", "Original", "The file as it was attached.", "1", run="show('original')"),
-        Action("sent", "Sent", "What was sent, with the tiles on it.", "2", run="show('sent')"),
-        Action("seen", "Seen", "The processor's output, drawn from its tensor.", "3", run="show('seen')"),
-        Action("difference", "Difference", "What scaling changed.", "4", run="show('difference')"),
-        Action("next", "Next", "The next attachment.", "n,right", run="turn(1)", footer=True),
-        Action("previous", "Previous", "The previous attachment.", "p,left", run="turn(-1)", footer=True),
-        Action("list", "List", "Show or hide the list.", "i", footer=True),
-    ),
-    fixed=(FixedKey("↑ ↓", "The previous and the next picture, tile or frame."),),
-)
-
-OCCLUSION = Scope(
-    "occlusion",
-    "What an answer depends on",
-    actions=(
-        Action("close", "Stop, back", "Stop measuring; or go back.", "escape,q", footer=True),
-        Action(
-            "measure",
-            "Measure",
-            "Score the answer with one part after another greyed out.",
-            "r",
-            leader="r",
-            footer=True,
-        ),
-        Action("finer", "Finer", "Take smaller cells.", "plus,equals_sign", run="grid(1)", footer=True),
-        Action("coarser", "Coarser", "Take larger cells.", "minus", run="grid(-1)", footer=True),
-        Action(
-            "export",
-            "Export",
-            "Write the heat map (PNG) and its numbers (JSON) into the current folder.",
-            "w",
-            leader="w",
-            footer=True,
-        ),
+        Action("side", "List", "Show or hide the list beside the image.", "i", leader="i", footer=True),
+        Action("token_before", "Token before", "The token or row before.", "left", run="mode('token', -1)", moves=True),
+        Action("token_after", "Token after", "The token or row after.", "right", run="mode('token', 1)", moves=True),
+        Action("patch_left", "Patch left", "The patch on the left.", "h", run="patch(0, -1)", moves=True),
+        Action("patch_down", "Patch below", "The patch below.", "j", run="patch(1, 0)", moves=True),
+        Action("patch_up", "Patch above", "The patch above.", "k", run="patch(-1, 0)", moves=True),
+        Action("patch_right", "Patch right", "The patch on the right.", "l", run="patch(0, 1)", moves=True),
+        Action("pan_left", "Move left", "Move left in a zoomed image.", "shift+left", run="pan(-1, 0)", moves=True),
+        Action("pan_down", "Move down", "Move down in a zoomed image.", "shift+down", run="pan(0, 1)", moves=True),
+        Action("pan_up", "Move up", "Move up in a zoomed image.", "shift+up", run="pan(0, -1)", moves=True),
+        Action("pan_right", "Move right", "Move right in a zoomed image.", "shift+right", run="pan(1, 0)", moves=True),
     ),
     fixed=(
-        FixedKey("↑ ↓", "The whole answer, or a word of it."),
+        FixedKey("↑ ↓", "The row above or below: a fact, a tile, a word, a box."),
         FixedKey("enter", "Measure."),
     ),
 )

@@ -228,24 +228,6 @@ class MessageAttachments(ChatPart):
         if model is not None and (problem := excess_media(self._chat.branch.all, model.family)):
             self._app.tell(problem, Remedy.LEAVE_OUT_OLDEST, severity="warning")
 
-    def action_view(self, number: str = "") -> None:
-        """Show attachment `number` in full size; without a number, those of the selected message, or else the newest
-        attachment."""
-        numbered = self._chat.attachments_by_number()
-        marked = self._screen.marked
-        if marked is not None and marked.exchange.user.attachments and not number:
-            attachments = marked.exchange.user.attachments
-            first = next((at for at, item in numbered.items() if item is attachments[0]), 1)
-            self._app.open_viewer(attachments, numbers=range(first, first + len(attachments)))
-            return
-        wanted = int(number) if is_number(number) else max(numbered, default=0) if not number else 0
-        if wanted not in numbered:
-            problem = f"There is no attachment {one_line(number)}." if number else "Nothing is attached yet."
-            raise bad_input(problem, remedy=Remedy.ATTACH_FILE)
-        numbers = list(numbered)
-        at = numbers.index(wanted)
-        self._app.open_viewer(list(numbered.values()), at, numbers=numbers)
-
     def action_frames(self, number: str = "") -> None:
         chosen = self._chosen("video", number, lambda item: item.sampling is not None)
         if chosen:

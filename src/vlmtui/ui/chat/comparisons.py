@@ -26,11 +26,9 @@ from vlmtui.session.comparison import (
 )
 from vlmtui.session.dials import ParameterHelp
 from vlmtui.session.fan_out import (
-    PICTURE,
     FanOut,
     Plan,
     choose_lane,
-    look_plan,
     parse_plan,
     planned_fan_out,
     why_identical,
@@ -158,19 +156,6 @@ class FanOuts(ChatPart):
         if fan_out is not None:
             await self._show(fan_out, message)
 
-    @dialog
-    async def action_look(self) -> None:
-        self._screen.take_composer_text()
-        await self.look_at(self._screen.compared_message())
-
-    async def look_at(self, message: ComparedMessage) -> bool:
-        """Send this message with its images, without them, and with changed images. Return True if the conversation
-        continues with one of the answers. Raises VlmtuiError."""
-        fan_out = self._earlier(message)
-        if fan_out is None or fan_out.plan.varied != [PICTURE]:
-            fan_out = await self._planned(look_plan(message), message)
-        return fan_out is not None and await self._show(fan_out, message)
-
     async def _show(self, fan_out: FanOut, message: ComparedMessage) -> bool:
         """Show a fan-out. If the user requests another one from its screen, show that one. Return True if the
         conversation continues with one of the answers. Raises VlmtuiError."""
@@ -182,7 +167,7 @@ class FanOuts(ChatPart):
             if isinstance(chosen, int):
                 break
             self._open = None
-            plan = look_plan(message) if chosen == "look" else await self._plan("", message)
+            plan = await self._plan("", message)
             if plan is None:
                 return False
             planned = await self._planned(plan, message)
@@ -315,7 +300,6 @@ class Comparisons(ChatPart):
             message,
             send=partial(self._send, message, comparison),
             on_edit=self._raw_edited,
-            look=partial(self._screen.fan_outs.look_at, message),
         )
         self._write_raw()
         self._screen.prompt_cost.count_soon()

@@ -1,28 +1,30 @@
-"""The actions that inspect a message: its prompt and answer, and views of its images."""
+"""The actions that inspect a message: its prompt and answer, and its images."""
 
 from __future__ import annotations
 
 from functools import partial
 
+import msgspec
+
 from vlmtui.domain.conversation import Attachment
-from vlmtui.session.answer_places import places_of
+from vlmtui.errors import Remedy, bad_input
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.prompt_report import (
+    PromptReport,
     exchange_numbered,
     family_of,
     made_here,
-    prompt_again,
     report_of,
     request_again,
 )
-from vlmtui.session.seeing import ask_model_view, occlusion_plan
+from vlmtui.session.seeing import RoomImage, RoomMode
 from vlmtui.text import one_line
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.part import ChatPart, dialog
 
 
 class Inspections(ChatPart):
-    """Opens the inspector and the image views."""
+    """Opens the inspector and the image room."""
 
     @dialog
     async def action_inspect(self, number: str = "") -> None:
@@ -45,30 +47,67 @@ class Inspections(ChatPart):
             return
         self._screen.panel.query_one(Composer).insert(known)
 
-    @dialog
-    async def action_where(self, number: str = "") -> None:
-        known = await report_of(self._chat, self._exchange(number), self._engines.info)
-        places = places_of(known, family_of(known, self._engines.model, self._screen.services.registry))
-        self._app.open_places(places, [self._number_of(medium) for medium in places.media])
+    def action_image(self, number: str = "") -> None:
+        """Open the image room at image `number`, or else at an image of the selected message, or at the newest one."""
+        self._open_room("sent", number)
 
-    @dialog
-    async def action_seen(self, number: str = "") -> None:
-        _, prompt = await prompt_again(self._chat, self._exchange(number), self._engines)
-        views = await ask_model_view(self._engines.require_engine(), prompt, self._screen.services.paths.seen)
-        self._app.open_model_view(views, [self._number_of(view.attachment) for view in views])
+    def action_seen(self, number: str = "") -> None:
+        self._open_room("seen", number)
 
-    @dialog
-    async def action_heat(self, number: str = "") -> None:
-        known, prompt = await prompt_again(self._chat, self._exchange(number), self._engines)
-        plan = occlusion_plan(known, prompt, self._engines.require_engine())
-        self._app.open_occlusion(plan, self._number_of(plan.image))
+    def action_heat(self, number: str = "") -> None:
+        self._open_room("heat", number)
+
+    def action_boxes(self, number: str = "") -> None:
+        self._open_room("boxes", number)
+
+    def action_blind(self, number: str = "") -> None:
+        self._open_room("blind", number)
+
+    def open_image(self, attachment: Attachment) -> None:
+        """Open the image room at an image of the transcript or of the draft."""
+        images, _ = self._images()
+        same = [at for at, one in enumerate(images) if one.attachment is attachment]
+        self._app.open_images(images if same else [RoomImage(attachment)], same[0] if same else 0)
+
+    def _open_room(self, mode: RoomMode, number: str) -> None:
+        images, newest = self._images()
+        marked = self._screen.marked
+        own = marked.exchange.user.attachments if marked is not None else ()
+        if number:
+            fits = [at for at, one in enumerate(images) if str(one.number) == number]
+        elif own:
+            fits = [at for at, one in enumerate(images) if one.attachment is own[0]]
+        else:
+            is_about_answer = marked is not None or (mode != "sent" and newest >= 0)
+            fits = [newest if is_about_answer else len(images) - 1]
+        if not fits or fits[0] < 0:
+            problem = f"There is no image {one_line(number)}." if number else "Nothing is attached yet."
+            raise bad_input(problem, remedy=Remedy.ATTACH_FILE)
+        self._app.open_images(images, fits[0], mode)
+
+    def _images(self) -> tuple[list[RoomImage], int]:
+        """Return the conversation's images, and the index of the newest one in the prompt of the selected or else the
+        last answer; -1 if it has none. The images of that prompt are about its answer, later ones about their own."""
+        everything, marked = self._chat.branch.all, self._screen.marked
+        answered = marked.exchange if marked is not None else everything[-1] if everything else None
+        numbers = {id(item): number for number, item in self._chat.attachments_by_number().items()}
+        images, newest = list[RoomImage](), -1
+        about = partial(self._report, answered) if answered is not None else None
+        for exchange in everything:
+            report = about or partial(self._report, exchange)
+            images += [RoomImage(item, numbers.get(id(item)), report) for item in exchange.user.attachments]
+            if exchange is answered:
+                about, newest = None, len(images) - 1
+        return [*images, *(RoomImage(item, number) for number, item in self._chat.draft.numbered.items())], newest
+
+    async def _report(self, exchange: Exchange) -> PromptReport:
+        known, model = await report_of(self._chat, exchange, self._engines.info), self._engines.model
+        if known.request is not None or model is None or known.recipe is None:
+            return known
+        return msgspec.structs.replace(known, request=request_again(self._chat, exchange, known, model.family))
 
     def _exchange(self, number: str) -> Exchange:
         """Return the exchange with message `number`, or else the selected or the last. Raises VlmtuiError."""
         if not number and self._screen.marked is not None:
             return self._screen.marked.exchange
         return exchange_numbered(self._chat, number)
-
-    def _number_of(self, attachment: Attachment) -> int:
-        numbered = self._chat.attachments_by_number()
-        return next((at for at, item in numbered.items() if item.sha256 == attachment.sha256), 1)

@@ -46,6 +46,7 @@ from vlmtui.ui.chat.turn_sender import TurnSender
 from vlmtui.ui.document.markdown_lines import load_highlighter
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.terminal.key_queue import Steps, run_before_keys
+from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.search_bar import SearchBar
 
@@ -83,13 +84,14 @@ class ChatScreen(Screen[None]):
         self.sources = AttachmentSources(self)
         self.attachments = MessageAttachments(self)
         self.fan_outs = FanOuts(self)
+        self.inspections = Inspections(self)
         self.parts: tuple[ChatPart, ...] = (
             self.sender,
             self.sources,
             self.attachments,
             self.fan_outs,
             Comparisons(self),
-            Inspections(self),
+            self.inspections,
             Branches(self),
             Settings(self),
         )
@@ -262,6 +264,10 @@ class ChatScreen(Screen[None]):
             self.sender.action_stop()
         else:
             self.main_app.interrupt()
+
+    def on_attachment_view_clicked(self, event: AttachmentView.Clicked) -> None:
+        event.stop()
+        self.inspections.open_image(event.attachments[event.at])
 
     @on(Transcript.OlderWanted)
     async def _older_wanted(self, event: Transcript.OlderWanted) -> None:

@@ -433,7 +433,7 @@ class MessageCursor(Static):
         if marked.part is Part.ANSWER and self._unfolds_json(marked):
             self._transcript.toggle_json(marked.exchange)
             return
-        id = "view" if marked.part is Part.MESSAGE else "toggle_thinking"
+        id = "image" if marked.part is Part.MESSAGE else "toggle_thinking"
         await self.run_action(f"screen.run('{id}')")
 
     def action_part(self, by: int) -> None:

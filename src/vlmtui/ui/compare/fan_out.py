@@ -40,7 +40,7 @@ _CHANCE = 8
 """Columns of an answer's probability."""
 _BEFORE = 12
 """Characters shown before the first word that differs, if it would be beyond the row's end."""
-Leave = int | Literal["new_plan", "look"] | None
+Leave = int | Literal["new_plan"] | None
 
 
 class KindList(RowList[Kind]):
@@ -76,7 +76,7 @@ class KindList(RowList[Kind]):
 
 class FanOutScreen(Screen[Leave]):
     """The answers of a fan-out. Unless they are complete, the screen requests them. Returns the index of the answer to
-    continue with; `new_plan` or `look` if the user wants another fan-out; or None."""
+    continue with; `new_plan` if the user wants another fan-out; or None."""
 
     CSS_PATH = "fan_out.tcss"
     VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]
@@ -337,12 +337,6 @@ class FanOutScreen(Screen[Leave]):
     def action_new_plan(self) -> None:
         if not self.fan_out.is_running:
             self._leave("new_plan")
-
-    def action_look(self) -> None:
-        if self.fan_out.is_running:
-            self.main_app.tell_error(bad_input("Not all answers are complete yet.", remedy=Remedy.STOP_FAN_OUT))
-        else:
-            self._leave("look")
 
     async def action_leave(self) -> None:
         """Stop running answers; if there are none, return to the chat."""

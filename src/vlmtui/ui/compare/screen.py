@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from textual import on, work
 from textual.content import Content
@@ -43,7 +43,6 @@ class CompareScreen(SidesScreen):
     """On the left the chat template's prompt, on the right the raw prompt in an editor."""
 
     HINT = (
-        "comparison.look",
         "comparison.fix",
         "comparison.use",
         "comparison.inspect",
@@ -62,11 +61,8 @@ class CompareScreen(SidesScreen):
         *,
         send: Callable[[], InFlightRequest],
         on_edit: Callable[[], None],
-        look: Callable[[], Awaitable[bool]],
     ) -> None:
-        """`send`: sends the draft as the conversation's next message. `on_edit`: called after edits of the raw prompt.
-        `look`: opens a fan-out that sends the message with and without its images; returns True if the conversation
-        continues with one of these answers."""
+        """`send`: sends the draft as the conversation's next message. `on_edit`: called when the raw prompt changes."""
         super().__init__("Compare", comparison.turns[-1].text, comparison.attachments)
         self._left = PromptView(id="chat-prompt")
         self.pane = RawPane(comparison, id="raw-prompt")
@@ -74,7 +70,6 @@ class CompareScreen(SidesScreen):
         self.message = message
         self._send_draft = send
         self._on_edit = on_edit
-        self._look = look
         self._was_told_to_stop = False
         self._told: dict[PromptMode, str] = {"chat": "", "raw": ""}
         """The note about its prompt in each side's title."""
@@ -198,16 +193,6 @@ class CompareScreen(SidesScreen):
             self.main_app.tell("Its prompt is not rendered yet.", Remedy.COMPUTE_DIFFERENCE)
             return
         self.main_app.open_inspector(known)
-
-    @before_keys
-    async def action_look(self) -> None:
-        try:
-            was_taken = await self._look()
-        except VlmtuiError as error:
-            self.main_app.tell_error(error)
-            return
-        if was_taken:
-            self.dismiss()
 
     def action_next_finding(self) -> None:
         self._focus_raw()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -16,12 +15,13 @@ from textual.content import Content
 from textual.widgets import ContentSwitcher, OptionList, Static, Tab, Tabs
 
 from vlmtui.domain.capabilities import Capability, lack
+from vlmtui.domain.conversation import Attachment
 from vlmtui.domain.generation import GenerateRequest, usage_of
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_numbered
 from vlmtui.session.generation import PromptMedia, media_items
-from vlmtui.session.media_facts import media_facts, resized_attachment
+from vlmtui.session.media_facts import media_facts
 from vlmtui.session.prompt_report import (
     PARTS,
     AnswerToken,
@@ -35,6 +35,7 @@ from vlmtui.session.prompt_report import (
     template_of,
     with_logprobs,
 )
+from vlmtui.session.seeing import RoomImage
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import PromptBlock, TextBlock
@@ -50,7 +51,6 @@ from vlmtui.ui.inspector.prompt_lines import (
     template_lines,
 )
 from vlmtui.ui.keys import error_text, short_keys, with_keys
-from vlmtui.ui.terminal.key_queue import run_before_keys
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.search_bar import SearchBar, SearchScreen
@@ -248,7 +248,19 @@ class InspectorScreen(SearchScreen):
     def _view_wanted(self) -> None:
         item = self.query_one(MediaParts).current
         if item is not None:
-            run_before_keys(self, partial(self._view, item))
+            self._open_image(item.attachment)
+
+    def on_attachment_view_clicked(self, event: AttachmentView.Clicked) -> None:
+        event.stop()
+        self._open_image(event.attachments[event.at])
+
+    def _open_image(self, attachment: Attachment) -> None:
+        items = media_items(self.inspected.prompt, self.inspected.attachments)
+        images = [RoomImage(item.attachment, item.number, self._report) for item in items]
+        self.main_app.open_images(images, next(at for at, one in enumerate(images) if one.attachment is attachment))
+
+    async def _report(self) -> PromptReport:
+        return self.inspected
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         match action:
@@ -425,13 +437,3 @@ class InspectorScreen(SearchScreen):
         self.query_one(AnswerTokensPanel).show(taken.answer, taken.answer_text)
         self._tell_title()
         self._show_part()
-
-    async def _view(self, item: PromptMedia) -> None:
-        attachment = item.attachment
-        try:
-            if attachment.modality == "image" and item.resized:
-                attachment = await asyncio.to_thread(resized_attachment, item, self.main_app.services.paths.thumbnails)
-        except VlmtuiError as error:
-            self._tell_error(error)
-            return
-        self.main_app.open_viewer([attachment])

@@ -21,12 +21,17 @@ from vlmtui.inspection.grounding import PlacedMark
 from vlmtui.session.answer_places import Badge, badges_of, draw_marks
 from vlmtui.text import one_line
 from vlmtui.ui.terminal.graphics import Drawing, Graphics
-from vlmtui.ui.terminal.painter import placeholder_strip
+from vlmtui.ui.terminal.painter import CELLS_MAX, placeholder_strip
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from PIL.ImageDraw import ImageDraw
 
-_ENLARGED = 1000
+    from vlmtui.media.thumbnails import Viewport
+
+_CRISP = 3.0
+"""Above this magnification, pixels are shown as squares instead of being smoothed."""
+_GRID = "#808080"
 _GLYPHS = {"image": "▣", "video": "▶", "audio": "♪"}
 _PIXELS = (320, 320)
 _WAVEFORM = (320, 80)
@@ -61,10 +66,12 @@ class NumberedPicture(Widget):
 
 
 class MarkedDrawing(msgspec.Struct, frozen=True):
-    """An image with its marks, drawn by `draw_marked`. If the terminal draws images, show `image`; otherwise show
-    `strips` with `numbers` over them."""
+    """A part of an image with its marks, drawn by `draw_marked`. If the terminal draws images, show `image`; otherwise
+    show `strips` with `numbers` over them."""
 
     image: Image
+    box: tuple[float, float, float, float]
+    """Left, top, right and bottom of the part, in pixels of the whole image."""
     size: tuple[int, int]
     strips: list[Strip]
     numbers: list[CellNumber]
@@ -79,41 +86,93 @@ class MarkedDrawing(msgspec.Struct, frozen=True):
         return picture
 
 
-def draw_marked(
-    image: Image,
-    marks: Sequence[PlacedMark],
-    chosen: int | None,
-    graphics: Graphics,
-    room: tuple[int, int],
-    badges: Sequence[Badge] | None = None,
-) -> MarkedDrawing:
-    """Draw an RGB image with its marks (boxes, points), in at most `room` (columns, rows). Blocking.
+class Marks(NamedTuple):
+    """What is drawn over an image: marks (boxes, points) with numbers and colours, frames around parts, and a grid."""
 
-    `chosen`: the index of the mark to emphasize. `badges`: a number and a colour for each mark; None: numbers from 1.
+    placed: Sequence[PlacedMark] = ()
+    badges: Sequence[Badge] | None = None
+    """A number and a colour for each mark; None: numbers from 1."""
+    chosen: int | None = None
+    """The index of the mark to draw last and with a thicker line."""
+    framed: tuple[float, float, float, float] | None = None
+    """The part of the image to draw a frame around: left, top, right and bottom in its pixels."""
+    grid: tuple[int, int] | None = None
+    """Rows and columns of the lines over the image."""
+
+
+def draw_marked(image: Image, marks: Marks, graphics: Graphics, room: tuple[int, int], view: Viewport) -> MarkedDrawing:
+    """Draw the visible part of an RGB image with its marks, in at most `room` (columns, rows). A small image is
+    enlarged. Blocking.
+
     The image is scaled first, so that lines and numbers have the right size on the screen.
     """
-    # A small image is enlarged to fill the room.
-    size = graphics.fit(image.width * _ENLARGED, image.height * _ENLARGED, columns=room[0], rows=room[1])
-    cell = graphics.pixels
-    target = max(1, size[0] * cell[0]), max(1, size[1] * cell[1])
-    across, down = target[0] / image.width, target[1] / image.height
-    scaled = [
-        msgspec.structs.replace(one, points=tuple((x * across, y * down) for x, y in one.points)) for one in marks
-    ]
-    badges = badges_of([one.mark for one in marks]) if badges is None else badges
-    has_pixels = not graphics.draws_symbols
-    drawn = draw_marks(image.resize(target), scaled, badges=badges, chosen=chosen, numbers=has_pixels)
+    from PIL.Image import Resampling
+
+    room = min(room[0], CELLS_MAX), min(room[1], CELLS_MAX)
+    within = room[0] * graphics.cell[0], room[1] * graphics.cell[1]
+    scale, box = view.scale(image.size, within), view.box(image.size, within)
+    left, top, wide, high = box[0], box[1], box[2] - box[0], box[3] - box[1]
+    columns, rows = (
+        max(1, min(most, round(side * scale / cell)))
+        for most, side, cell in zip(room, (wide, high), graphics.cell, strict=True)
+    )
+    target = columns * graphics.pixels[0], rows * graphics.pixels[1]
+    across, down = target[0] / wide, target[1] / high
+    how = Resampling.NEAREST if min(across, down) > _CRISP else Resampling.BICUBIC
+    scaled = image.resize(target, how, box=box, reducing_gap=2.0 if across < 1 else None)
+
+    def moved(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+        return tuple(((x - left) * across, (y - top) * down) for x, y in points)
+
+    all_badges = badges_of([one.mark for one in marks.placed]) if marks.badges is None else marks.badges
+    order = sorted(range(len(marks.placed)), key=lambda at: at == marks.chosen)
+    seen = [at for at in order if _overlap(marks.placed[at].xyxy, box)]
+    placed = [msgspec.structs.replace(marks.placed[at], points=moved(marks.placed[at].points)) for at in seen]
+    badges = [all_badges[at] for at in seen]
+    chosen = len(seen) - 1 if seen and seen[-1] == marks.chosen else None
+    drawn = draw_marks(scaled, placed, badges=badges, chosen=chosen, numbers=not graphics.draws_symbols)
+    if marks.grid is not None:
+        _draw_grid(drawn, marks.grid, moved([(0, 0), image.size]))
+    if marks.framed is not None:
+        (x, y), (right, bottom) = moved([marks.framed[:2], marks.framed[2:]])
+        _pen(drawn).rectangle((x, y, max(x, right - 1), max(y, bottom - 1)), outline="white", width=_width(drawn))
     if not graphics.draws_symbols:
-        return MarkedDrawing(drawn, size, [], [])
+        return MarkedDrawing(drawn, box, (columns, rows), [], [])
     numbers = []
-    for one, (number, colour) in zip(scaled, badges, strict=True):
-        left, top = one.xyxy[:2]
-        text = str(number)
-        column, row = min(int(left / cell[0]), size[0] - len(text)), min(int(top / cell[1]), size[1] - 1)
-        numbers.append(CellNumber(max(0, column), row, text, colour))
-    if chosen is not None and chosen < len(numbers):
-        numbers.append(numbers[chosen])  # on top
-    return MarkedDrawing(drawn, size, graphics.strips(drawn, size), numbers)
+    for one, (number, colour) in zip(placed, badges, strict=True):
+        text, (x, y) = str(number), one.xyxy[:2]
+        column, row = int(x / graphics.pixels[0]), int(y / graphics.pixels[1])
+        place = max(0, min(column, columns - len(text))), max(0, min(row, rows - 1))
+        numbers.append(CellNumber(*place, text, colour))
+    return MarkedDrawing(drawn, box, (columns, rows), graphics.strips(drawn, (columns, rows)), numbers)
+
+
+def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return one[0] <= other[2] and one[2] >= other[0] and one[1] <= other[3] and one[3] >= other[1]
+
+
+def _pen(image: Image) -> ImageDraw:
+    from PIL import ImageDraw
+
+    return ImageDraw.Draw(image)
+
+
+def _width(image: Image) -> int:
+    """Return the width of a frame's line, in pixels."""
+    return max(1, max(image.size) // 200)
+
+
+def _draw_grid(image: Image, grid: tuple[int, int], corners: tuple[tuple[float, float], ...]) -> None:
+    """Draw the inner lines of a grid. `corners`: the grid's left top and right bottom, in pixels of `image`."""
+    (left, top), (right, bottom) = corners
+    rows, columns = grid
+    pen = _pen(image)
+    for at in range(1, columns):
+        x = left + (right - left) * at / columns
+        pen.line((x, top, x, bottom), fill=_GRID)
+    for at in range(1, rows):
+        y = top + (bottom - top) * at / rows
+        pen.line((left, y, right, y), fill=_GRID)
 
 
 def mark_at(marks: Sequence[PlacedMark], x: float, y: float, *, reach: float) -> int | None:
