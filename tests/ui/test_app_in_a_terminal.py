@@ -157,7 +157,7 @@ def test_a_terminal_that_reads_again_shows_the_whole_screen(loading_app: tuple[i
     assert is_stalled(terminal)
     said, display = b"", [""]
     deadline = time.monotonic() + 60
-    while "Commands" not in display[-1] and time.monotonic() < deadline:
+    while "Help" not in display[-1] and time.monotonic() < deadline:
         pause = time.monotonic() + 3
         while time.monotonic() < pause and select.select([terminal], [], [], 0.7)[0]:
             said += os.read(terminal, 65536)
@@ -166,7 +166,7 @@ def test_a_terminal_that_reads_again_shows_the_whole_screen(loading_app: tuple[i
         display = screen.display
     assert len(said) < WAITING_MAX, "frames were left out"
     assert "Memory and KV cache" in "\n".join(display)
-    assert "Commands" in display[-1]
+    assert "Help" in display[-1]
     os.kill(pid, signal.SIGTERM)
     rest_of(terminal)
     assert ended(pid) == 128 + signal.SIGTERM

@@ -87,7 +87,7 @@ async def test_another_answer_at_temperature_0_says_that_it_is_probably_the_same
         assert "probably the same" not in chat.notes, "the answer before was sampled"
         await chat.pilot.press("ctrl+r")
         await chat.until(
-            lambda: "At temperature 0 the answer is probably the same. F2 sets a temperature." in chat.notes
+            lambda: "At temperature 0 the answer is probably the same. Ctrl+X , sets a temperature." in chat.notes
         )
 
 
