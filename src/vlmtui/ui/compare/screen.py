@@ -33,7 +33,7 @@ from vlmtui.ui.compare.answers import AnswerPane, PictureStrip
 from vlmtui.ui.compare.raw_prompt import RawEditor, RawPane
 from vlmtui.ui.compare.sides import SidesScreen, View
 from vlmtui.ui.compare.turns import AlignedTurns, PromptView
-from vlmtui.ui.keys import error_text, with_keys
+from vlmtui.ui.keys import error_text, with_keys, with_remedy
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.terminal.key_queue import ask_user, before_keys
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
@@ -155,7 +155,10 @@ class CompareScreen(SidesScreen):
             comparison.require_sendable()
         except VlmtuiError as error:
             self._focus_raw()
-            self.pane.refuse(error_text(self.app, error))
+            is_listed = error.remedy is Remedy.APPLY_FIX
+            self.pane.refuse(
+                with_remedy(self.app, "Not sent.", error.remedy) if is_listed else error_text(self.app, error)
+            )
             return
         try:
             engine = self.main_app.engines.require_engine()
