@@ -58,7 +58,7 @@ BROAD_EXCEPTS = {
 STARTS = {
     "engines/installed.py: subprocess.run in _run": "Python before 3.11 has no -P; it runs in /",
     "engines/uv.py: subprocess.run in _answer": "uv, or pip by python_command; in /",
-    "engines/uv.py: subprocess.run in _run": "by bound_command: uv, or pip by isolated_command; in /",
+    "engines/uv.py: subprocess.run in run_step": "by bound_command: uv, or pip by isolated_command; in /",
     "media/clipboard.py: subprocess.Popen in _run": "wl-paste and xclip are no Python programs; they run in /",
     "processes.py: subprocess.run in ask_program": "nvidia-smi, tmux and systemd's are no Python programs; in /",
 }
@@ -71,7 +71,6 @@ SLICES = {
     "cli.batch_ray": "imports Ray, so only when it is asked for",
     "cli.completion": "imported only where a shell completes",
     "engine.local.client": "one connection; its importer is the host that finds and starts workers",
-    "engines.uv": "the commands of uv and pip",
     "inspection.pixel_values": "imports NumPy",
     "media.download": "imports the HTTP client, so only where something is fetched",
     "media.pdf_renderer": "a process of its own",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
 
 from vlmtui.cli.output import note, print_json, print_table
 from vlmtui.engines.builds import VARIANTS, EngineBuild, build_of
+from vlmtui.engines.bundle import unpacked, write_bundle
 from vlmtui.engines.installed import Engines, choose_engine
 from vlmtui.errors import bad_input
 from vlmtui.paths import Paths
@@ -31,9 +33,20 @@ def fill_engines(engines: argparse.ArgumentParser) -> None:
         "than the current one gets an environment of its own and serves only models that ask for it "
         "(--backend vllm==VERSION, or their record).",
     )
-    install.add_argument("version", metavar="VERSION", nargs="?", default="", help="of vLLM (default: the current one)")
-    install.add_argument("--variant", choices=[*VARIANTS], help="(default: the variant for this machine)")
-    install.add_argument("--python", metavar="PATH", type=Path, help="the Python for its environment")
+    install.add_argument("--from", metavar="FILE", type=Path, dest="bundle", help="take the packages from a bundle")
+    bundle = actions.add_parser(
+        "bundle",
+        help="write the packages of an engine to a file, for a machine without a network",
+        description="Download the packages of an engine, and write them to one file. `vlmtui engines install --from "
+        "FILE` installs them on a machine of the same kind, with the same version of Python and of vlmtui.",
+    )
+    bundle.add_argument("file", metavar="FILE", type=Path, help="the file to write (tar)")
+    for parser in (install, bundle):
+        parser.add_argument(
+            "version", metavar="VERSION", nargs="?", default="", help="of vLLM (default: the current one)"
+        )
+        parser.add_argument("--variant", choices=[*VARIANTS], help="(default: the variant for this machine)")
+        parser.add_argument("--python", metavar="PATH", type=Path, help="the Python for its environment")
     add = actions.add_parser(
         "add",
         help="use a vLLM that is installed elsewhere",
@@ -56,8 +69,15 @@ def engines(arguments: argparse.Namespace) -> int:
             from vlmtui.engines.installed import install_engine
 
             python = arguments.python and arguments.python.expanduser()
-            record = install_engine(installed, build_for(arguments.version, arguments.variant), note, python=python)
+            with unpacked(arguments.bundle) if arguments.bundle else nullcontext():
+                record = install_engine(installed, build_for(arguments.version, arguments.variant), note, python=python)
             _report(arguments, "installed", record.name, f"is installed ({record.size_bytes / _GB:.1f} GB).")
+        case "bundle":
+            from vlmtui.engines.installed import find_python
+
+            build = build_for(arguments.version, arguments.variant)
+            count = write_bundle(build, arguments.file, find_python(build, arguments.python))
+            _report(arguments, "bundled", str(arguments.file), f"has {count} packages of {build.title}.")
         case "add":
             from vlmtui.engines.installed import add_engine
 

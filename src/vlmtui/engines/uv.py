@@ -70,17 +70,23 @@ class Uv(NamedTuple):
     python: Path
     environment: Mapping[str, str]
 
+    @property
+    def _installing(self) -> list[str]:
+        # uv itself reads no variable for this option.
+        offline = ["--no-index"] if self.environment.get(_IN_UV["no-index"]) else []
+        return [self.program, "pip", "install", "--python", str(self.python), *offline]
+
     def install(self, *arguments: str) -> None:
         """Install packages. Raises VlmtuiError; completed downloads stay in uv's cache."""
         # With this variable, Python would otherwise compile everything at every start.
         compiling = ["--compile-bytecode"] if self.environment.get("PYTHONDONTWRITEBYTECODE") else []
-        _run([self.program, "pip", "install", "--python", str(self.python), *compiling, *arguments], self.environment)
+        run_step([*self._installing, *compiling, *arguments], self.environment)
 
     def offers(self, requirement: str, *arguments: str) -> bool:
         """Return True if the indexes have the package of `requirement` for this interpreter."""
-        dry = ["pip", "install", "--dry-run", "--no-deps", "--python", str(self.python)]
         quickly = {**self.environment, "UV_HTTP_RETRIES": "0"}
-        return _answer([self.program, *dry, *arguments, requirement], quickly) is not None
+        dry = [*self._installing, "--dry-run", "--no-deps", *arguments, requirement]
+        return _answer(dry, quickly) is not None
 
     def cpu_torch(self, version: str) -> tuple[str, ...]:
         """Return uv's arguments for a CPU build of PyTorch from the configured indexes or PyTorch's own; empty: not
@@ -111,10 +117,10 @@ def uv_for(folder: Path, base: Path, *, is_kept: bool = False) -> Uv:
         program = str(own)
     if not is_kept or program is None:
         options = [] if program is None else ["--without-pip"]
-        _run(isolated_command(base, "-m", "venv", "--clear", *options, str(folder)), given)
+        run_step(isolated_command(base, "-m", "venv", "--clear", *options, str(folder)), given)
     if program is None:
         fetch = ["-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "-r", str(UV_LOCK)]
-        _run(isolated_command(python, *fetch), {**given, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
+        run_step(isolated_command(python, *fetch), {**given, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
         program = str(own)
     return Uv(program, python, {**uv_variables(base, given), **given})
 
@@ -154,10 +160,12 @@ def _answer(command: list[str], environment: Mapping[str, str]) -> str | None:
     return done.stdout
 
 
-def _run(command: list[str], environment: Mapping[str, str]) -> None:
+def run_step(command: list[str], environment: Mapping[str, str], *, is_quiet: bool = False) -> None:
     """Run a command that is killed when this process dies, so that it can't go on in a folder that another has taken
-    over. Its output goes to stderr. Raises VlmtuiError."""
-    done = subprocess.run(bound_command(command), stdout=2, check=False, env=environment, cwd=os.sep)
+    over. Its output goes to stderr, or nowhere (`is_quiet`). Raises VlmtuiError."""
+    told = subprocess.DEVNULL if is_quiet else None
+    output = subprocess.DEVNULL if is_quiet else 2
+    done = subprocess.run(bound_command(command), stdout=output, stderr=told, check=False, env=environment, cwd=os.sep)
     if done.returncode != 0:
         raise VlmtuiError(
             ErrorKind.INSTALL_FAILED,
