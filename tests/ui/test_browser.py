@@ -167,7 +167,7 @@ async def test_the_fault_of_a_file_is_shown_in_full(folder: Path) -> None:
         await until(pilot, lambda: len(app.names()) == 4)
         await pilot.press("a", ".")
         await until(pilot, lambda: app.names() == ["a.png"])
-        await until(pilot, lambda: "Can't read a.png: it begins like a PNG picture" in app.preview.facts_text)
+        await until(pilot, lambda: "Can't read a.png: it begins like a PNG image" in app.preview.facts_text)
         assert len(app.preview.facts_text.splitlines()) > 1
 
 

@@ -102,7 +102,7 @@ def test_asking_without_the_picture(snap_compare: SnapCompare, make_app: MakeApp
         await pilot.press("enter")
         await until(pilot, lambda: bool(chat.exchanges) and not chat.exchanges[0].is_running)
         host.engine.score = lambda request: -0.1 if attachments_of(request.prompt) else -1.1
-        app.run_action_id("fan_out", "picture=sent,none,grey,blur")
+        app.run_action_id("fan_out", "image=sent,none,grey,blur")
         await until(pilot, lambda: isinstance(app.screen, FanOutScreen))
         screen = app.screen
         assert isinstance(screen, FanOutScreen)

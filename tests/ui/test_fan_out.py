@@ -307,13 +307,18 @@ async def test_one_key_sends_without_the_image_and_shows_the_likelihood(
         assert [len(items) for items in sent] == [1, 0, 1, 1]
         unchanged, without, grey, _ = (screen.about(kind) for kind in screen.fan_out.kinds())
         assert unchanged == "as sent · the base"
-        assert without == "no picture · −3.0 nats · differs from token 1"
+        assert without == "no image · −3.0 nats · differs from token 1"
         assert grey == "grey · 0 nats · differs from token 0"
         assert not screen.query_one(PictureStrip).query("AttachmentView") or size[1] >= 30
-        await chat.until(lambda: "The answer is 0.05× as likely without the picture. Most at token 0" in flat(chat))
+        await chat.until(
+            lambda: (
+                "It looks. Without the image, this answer is 20 times less likely (−3.0 nats), most at token 0"
+                in flat(chat)
+            )
+        )
         await chat.pilot.press("down", "d")
         await chat.until(lambda: screen.scores is not None and screen.scores[1] is None)
-        await chat.until(lambda: "without the picture" not in flat(chat))
+        await chat.until(lambda: "without the image" not in flat(chat))
         await chat.pilot.press("up", "enter")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and chat.last.answer_siblings.count == 2)
         assert chat.last.answer.text == "a red circle"
@@ -340,7 +345,7 @@ async def test_a_message_without_an_image_has_none_to_leave_out(chatting: StartC
     async with chatting(RED) as chat:
         await chat.say("Hello")
         await chat.lead("p", "l")
-        await chat.until(lambda: "There is no picture to leave out." in chat.notes)
+        await chat.until(lambda: "There is no image to leave out." in chat.notes)
         assert isinstance(chat.app.screen, ChatScreen)
 
 

@@ -26,7 +26,7 @@ async def test_a_typed_path_is_offered_and_tab_attaches_it_in_place(chatting: St
         path = picture(tmp_path)
         await chat.send(f"{path} what is this?")
         await chat.until(lambda: offer(chat).is_open)
-        assert "cat.png  a PNG picture · " in offered(chat)
+        assert "cat.png  a PNG image · " in offered(chat)
         assert "Tab Attach it · Enter Send as text · Esc Edit" in chat.screen_text()
         assert chat.controller.exchanges == []
         await chat.pilot.press("tab")
@@ -105,8 +105,8 @@ async def test_a_folder_attaches_its_pictures_and_a_text_file_is_named(
     async with chatting() as chat:
         await chat.send("compare ./shots with note.txt")
         await chat.until(lambda: offer(chat).is_open)
-        assert "./shots  a folder with 2 pictures or videos" in offered(chat)
-        assert "note.txt  text: not a picture, video or sound" in offered(chat)
+        assert "./shots  a folder with 2 images or videos" in offered(chat)
+        assert "note.txt  text: not an image, video or sound" in offered(chat)
         assert "Tab Attach 2 files" in offered(chat)
         await chat.pilot.press("tab")
         await chat.until(lambda: chat.composer.text == "compare [Image #1][Image #2] with note.txt")

@@ -115,8 +115,8 @@ def test_the_engine_is_loaded_for_the_adapters_of_the_command(tmp_path: Path) ->
 def test_the_verdict_names_an_adapters_effect(tmp_path: Path) -> None:
     plan = parse_plan(f"adapter=none,{make(tmp_path / 'ocr')}")
     changed = LaneScore(-4.6, 5, TokenDrop(3, "red", 0.9, 0.01))
-    said = "The adapter changes the model: the answer is 0.01× as likely with it. Most at token 3, “red”: 90% → 1%."
-    assert verdict(plan, [None, changed]) == said
+    said = "The adapter changes the model: with it this answer is 99 times less likely (−4.6 nats), most at token 3"
+    assert verdict(plan, [None, changed]) == f"{said}, “red”: 90% → 1%."
     assert "changes nothing here" in verdict(plan, [None, LaneScore(0.0, 5, None, True)])
 
 

@@ -76,7 +76,7 @@ def test_damage_and_what_a_viewer_shows_otherwise_are_told(
     given: list[tuple[Modality, str]] = [("image", "plain.png"), ("image", "small.tif"), ("audio", "tone.wav")]
     stage(paths, *((kind, str(tmp_path / name)) for kind, name in given))
     assert capsys.readouterr().err.splitlines() == [
-        "warning: small.tif: not as in a viewer: a reduced copy of another picture.",
+        "warning: small.tif: not as in a viewer: a reduced copy of another image.",
         "warning: tone.wav: damaged: cut off, 1,000 bytes are missing.",
     ]
 
@@ -123,7 +123,7 @@ def test_an_animation_is_image_or_video_as_requested(paths: Paths, tmp_path: Pat
     [still, film] = stage(paths, ("image", moving), ("video", moving))
     assert (still.modality, film.modality) == ("image", "video")
     assert open_prepared(still.path).getpixel((0, 0)) == (255, 0, 0)
-    with pytest.raises(VlmtuiError, match="a picture, not a video"):
+    with pytest.raises(VlmtuiError, match="an image, not a video"):
         stage(paths, ("video", str(CIRCLE)))
 
 
@@ -141,8 +141,8 @@ def test_many_files_for_one_argument_need_many(cli: CommandLine, paths: Paths, t
 
 def test_missing_files_are_reported(cli: CommandLine, tmp_path: Path) -> None:
     for given, words in (
-        (str(tmp_path / "no-*.png"), "matches no picture"),
-        (str(tmp_path), "no pictures or videos"),
+        (str(tmp_path / "no-*.png"), "matches no image"),
+        (str(tmp_path), "no images or videos"),
         ("", "Nothing to attach"),
         ("ftp://host/x.png", "does not exist"),
     ):

@@ -43,7 +43,7 @@ from vlmtui.session.fan_out import (
 from vlmtui.session.lanes import LaneScore, TokenDrop, times
 
 SHAPES = Registry.bundled()["shapes"]
-LOOK = plan_of({"picture": ["sent", "none"]})
+LOOK = plan_of({"image": ["sent", "none"]})
 
 
 @pytest.fixture
@@ -69,12 +69,10 @@ def test_every_change_is_made_to_all_images_only(staged: list[Attachment], tmp_p
     changes = possible_changes(turns)
     assert changes == list(PictureChange)
     made = changed_pictures(changes, turns, tmp_path / "media")
-    found = {
-        variant.label: variant.turns for variant in variants(plan_of({"picture": changes}), turns, Sampling(), made)
-    }
+    found = {variant.label: variant.turns for variant in variants(plan_of({"image": changes}), turns, Sampling(), made)}
     assert found["as sent"] == tuple(turns)
-    assert [turn.text for turn in found["no picture"]] == ["A", "B", "C"]
-    assert all_attachments(found["no picture"]) == ()
+    assert [turn.text for turn in found["no image"]] == ["A", "B", "C"]
+    assert all_attachments(found["no image"]) == ()
     assert [item.sha256 for item in all_attachments(found["exchanged"])] == [other.sha256, one.sha256]
     for item in all_attachments(found["grey"]):
         assert pixels(item).getcolors() == [(64 * 48, (128, 128, 128))]
@@ -98,11 +96,11 @@ def test_an_image_has_at_most_the_pixels_of_the_plan(staged: list[Attachment], t
 
 def test_an_unchangeable_attachment_is_reported(staged: list[Attachment], tmp_path: Path) -> None:
     media = tmp_path / "media"
-    with pytest.raises(VlmtuiError, match="no picture"):
+    with pytest.raises(VlmtuiError, match="no image"):
         possible_changes([user_turn("A")])
     one = [user_turn("A", staged[:1])]
     assert PictureChange.SWAP not in possible_changes(one)
-    with pytest.raises(VlmtuiError, match="no other picture"):
+    with pytest.raises(VlmtuiError, match="no other image"):
         changed_pictures(["sent", "swap"], one, media)
     video = Attachment(
         modality="video", name="a.mp4", path="", sha256="1" * 64, width=8, height=8, size_bytes=1, format="mp4"
@@ -126,7 +124,7 @@ async def asked(
 ) -> tuple[FanOut, list[LaneScore | None]]:
     async for _ in engine.load():
         pass
-    plan = plan_of({"picture": changes})
+    plan = plan_of({"image": changes})
     made = changed_pictures(changes, turns, tmp_path / "media")
     fan_out = FanOut(plan, SHAPES, turns, Sampling(), engine, pictures=made)
     await fan_out.lanes.run()
@@ -146,7 +144,7 @@ async def test_the_first_answer_is_scored_under_every_other_prompt(tmp_path: Pat
     assert scores[1] is not None and math.isclose(scores[1].log_ratio, 3 * (-3.0 + 0.1))
     assert scores[2] is not None and scores[2].log_ratio == 0
     assert verdict(fan_out.plan, scores).startswith(
-        "The answer is 1.7·10⁻⁴× as likely without the picture. Most at token 0"
+        "It looks. Without the image, this answer is 6.0·10³ times less likely (−8.7 nats), most at token 0 (first)"
     )
     document = fan_out.document()
     assert from_json(to_json(document)) == document
@@ -178,11 +176,15 @@ async def test_partial_scores_are_compared_on_common_tokens(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("ratio", "said"),
     [
-        (0.02, "The answer is 0.02× as likely without the picture. Most at token 1, “ red”: 98% → 2%."),
-        (0.49, "The answer is 0.49× as likely without the picture."),
-        (0.97, "The answer is about as likely without the picture (0.97×): the model may not look at it."),
-        (1.9, "The answer is about as likely without the picture (1.9×): the model may not look at it."),
-        (3.0, "The answer is 3× as likely without the picture: the picture makes it less likely."),
+        (
+            0.02,
+            "It looks. Without the image, this answer is 50 times less likely (−3.9 nats), most at token 1, "
+            "“ red”: 98% → 2%.",
+        ),
+        (0.49, "It looks. Without the image, this answer is 2 times less likely (−0.71 nats)."),
+        (0.97, "It may not look. Without the image, this answer is about as likely (−0.0305 nats)."),
+        (1.9, "It may not look. Without the image, this answer is about as likely (0.64 nats)."),
+        (3.0, "Without the image, this answer is 3 times more likely (1.1 nats): the image makes it less likely."),
     ],
 )
 def test_the_verdict_agrees_with_the_numbers(ratio: float, said: str) -> None:
@@ -193,9 +195,9 @@ def test_the_verdict_agrees_with_the_numbers(ratio: float, said: str) -> None:
 def test_without_scores_there_is_no_verdict() -> None:
     assert verdict(LOOK, [None, None]) == ""
     assert verdict(plan_of({"seed": [1, 2]}), [None, LaneScore(0, 1)]) == ""
-    assert verdict(plan_of({"picture": ["none", "grey"]}), [None, LaneScore(0, 1)]) == ""
-    told = verdict(plan_of({"picture": ["blur", "sent"]}), [LaneScore(-5, 1), None])
-    assert told == "The answer is 0.0067× as likely with the picture blurred."
+    assert verdict(plan_of({"image": ["none", "grey"]}), [None, LaneScore(0, 1)]) == ""
+    told = verdict(plan_of({"image": ["blur", "sent"]}), [LaneScore(-5, 1), None])
+    assert told == "It looks. With the image blurred, this answer is 148 times less likely (−5.0 nats)."
 
 
 @pytest.mark.parametrize(

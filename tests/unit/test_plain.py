@@ -230,7 +230,7 @@ async def test_the_sound_of_a_video_and_a_page_of_a_tiff_are_attached_by_name(tm
     assert "[Image #2] scan.tiff" in text
     pages[0].save(scan, tiffinfo={254: 1})
     text, _ = await said(tmp_path, f"/attach {scan}")
-    assert "scan.tiff: not as in a viewer: a reduced copy of another picture." in text
+    assert "scan.tiff: not as in a viewer: a reduced copy of another image." in text
 
 
 @pytest.mark.parametrize("line", ["/detach", "/branch"])

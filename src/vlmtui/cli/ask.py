@@ -133,7 +133,7 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
         "--fan-out",
         metavar="NAME=V,V,…",
         help="ask with each combination of some parameters' values, all at the same time: "
-        "'seed=1..8 temperature=0.7,1.2'. Also picture=sent,none,grey,blur,swap, "
+        "'seed=1..8 temperature=0.7,1.2'. Also image=sent,none,grey,blur,swap, "
         "pixels=1000000,250000, engine=here,transformers, adapter=none,FOLDER, and texts in quotes: "
         "'system=\"Be brief.\",\"Explain.\"', 'prompt=…'",
     )
@@ -283,7 +283,7 @@ class _Ask:
         if self.plan is None:
             return []
         each = [
-            f"{lane.spec.label}: the first answer is {score.times} as likely."
+            f"{lane.spec.label}: the first answer is {score.text}."
             for lane, score in zip(lanes, scores, strict=bool(scores))
             if score is not None
         ]

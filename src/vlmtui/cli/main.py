@@ -144,7 +144,7 @@ def _make_app_parser() -> argparse.ArgumentParser:
         "--graphics",
         choices=("auto", "kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell", "off"),
         dest="app_graphics",
-        help="how pictures are drawn",
+        help="how images are drawn",
     )
     app.add_argument("--theme", metavar="NAME", dest="app_theme", help="a theme's name")
     app.add_argument(

@@ -169,7 +169,7 @@ def place_mark(mark: GroundingMark, scale: CoordinateScale, size: Size, resized:
     """
     whole = resized if scale == "resized" else size if scale == "pixels" else None
     if scale == "resized" and whole is None:
-        raise ValueError("the resized picture's size is unknown")
+        raise ValueError("the resized image's size is unknown")
 
     def pixels(value: float, axis: Literal[0, 1]) -> float:
         if scale == "bins":

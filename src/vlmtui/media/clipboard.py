@@ -84,8 +84,8 @@ def clipboard_pictures(
             return (picture,)
         if files := _files(tool, types, until):
             return files
-        failure = bad_input("There is no picture in the clipboard.", detail=_listed(types))
-    raise failure or bad_input("There is no picture in the clipboard.")
+        failure = bad_input("There is no image in the clipboard.", detail=_listed(types))
+    raise failure or bad_input("There is no image in the clipboard.")
 
 
 def _usable_tools(inbox: Path | None, environ: Mapping[str, str]) -> list[_Tool]:
@@ -154,7 +154,7 @@ def _run(command: tuple[str, ...], until: float, bytes_max: int) -> bytes:
         raise bad_input(f"Can't read the clipboard: {name} does not run.", detail=str(error)) from error
     if code:
         raise bad_input(
-            "There is no picture in the clipboard.", detail=one_line(said) or f"{name} exited with status {code}."
+            "There is no image in the clipboard.", detail=one_line(said) or f"{name} exited with status {code}."
         )
     return data
 

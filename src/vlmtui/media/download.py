@@ -33,7 +33,7 @@ _CHUNK = 65_536
 _HEADERS_MAX = 100
 _HEADERS = {"User-Agent": "vlmtui", "Accept": "image/*,video/*,*/*;q=0.5", "Accept-Encoding": "identity"}
 _NOT_IN_NAMES = re.compile(r"[^\w.+-]+")
-_PAGE_HINT = "Copy the address of the picture itself: right click on it, Copy Image Address."
+_PAGE_HINT = "Copy the address of the image itself: right click on it, Copy Image Address."
 
 
 class DownloadLimits(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ async def _fetch(asked: httpx2.URL, folder: Path, limits: DownloadLimits) -> Pat
         async with await asyncio.to_thread(_client, limits) as client, _answer(client, asked, limits) as (at, response):
             digest = await _receive(response, new, limits, at)
         names = (asked.path, response.url.path)
-        name = next((name for name in map(_harmless_name, names) if name), "picture")
+        name = next((name for name in map(_harmless_name, names) if name), "image")
         return await asyncio.to_thread(_store, new, folder, digest, name)
 
 
@@ -172,7 +172,7 @@ def _require_media(head: bytes, name: str) -> None:
     found = sniff(head)
     if found.kind is Kind.OTHER:
         hint = _PAGE_HINT if found is FileType.HTML else ""
-        raise bad_input(f"{name} is {found.title}, not a picture, a video or a sound.", hint=hint)
+        raise bad_input(f"{name} is {found.title}, not an image, a video or a sound.", hint=hint)
 
 
 def _too_large(name: str, limits: DownloadLimits) -> VlmtuiError:

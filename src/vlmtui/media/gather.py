@@ -111,7 +111,7 @@ class _Search:
         names = self.entries(folder, say=True)
         found = [path for name in names if not name.startswith(".") and _is_attached_with_folder(path := folder / name)]
         if not found and folder in self.looked_at and not self.is_over:
-            self.problems.append(bad_input(f"There are no pictures or videos in the folder {shown_name(folder)}."))
+            self.problems.append(bad_input(f"There are no images or videos in the folder {shown_name(folder)}."))
         self._add(sorted(found, key=natural_key))
 
     def _add_pattern(self, pattern: Path, word: str) -> None:
@@ -119,7 +119,7 @@ class _Search:
         if not found and not self.is_over:
             self.problems.append(
                 bad_input(
-                    f"{one_line(word)[:200]} matches no picture or video.",
+                    f"{one_line(word)[:200]} matches no image or video.",
                     detail=one_line(str(pattern)),
                     hint="Patterns are case-sensitive.",
                 )

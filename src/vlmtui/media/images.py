@@ -236,7 +236,7 @@ def open_prepared(path: str | Path) -> Image.Image:
 def stored_copy_damaged(path: Path, error: BaseException) -> VlmtuiError:
     """Return the error for a stored image that can't be read."""
     message = f"The stored image {shown_name(path)} is missing or damaged."
-    return bad_input(message, detail=f"{path}: {error}", hint="Attach the picture again.")
+    return bad_input(message, detail=f"{path}: {error}", hint="Attach the image again.")
 
 
 def open_image(data: bytes, path: Path) -> Image.Image:
@@ -244,7 +244,7 @@ def open_image(data: bytes, path: Path) -> Image.Image:
     name."""
     found = sniff(data[:HEAD_BYTES])
     if found.kind not in (Kind.IMAGE, Kind.ANIMATION):
-        raise bad_input(f"{shown_name(path)} is {found.title}, not a picture.")
+        raise bad_input(f"{shown_name(path)} is {found.title}, not an image.")
     if found is FileType.HEIC:
         import pillow_heif
 
@@ -302,7 +302,7 @@ def is_animation(data: bytes, path: Path) -> bool:
 def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
     with open_image(data, path) as image:
         kind = "JPEG" if image.format == "MPO" else str(image.format)
-        what = f"a {kind} picture"
+        what = f"a {kind} image"
         _require_whole(data, kind, path)
         try:
             pages = turn_to(image, page, path, len(data))
@@ -372,7 +372,7 @@ def untaken(image: Image.Image, data: bytes) -> tuple[str, ...]:
     info, kind = image.info, str(image.format)
     notes = _untaken_colours(image, data)
     if _is_reduced(image):
-        notes += (differs("a reduced copy of another picture"),)
+        notes += (differs("a reduced copy of another image"),)
     across, down = map(float, info.get("dpi") or info.get("resolution") or (1, 1))
     if kind == "TIFF" and across > 0 and down > 0 and not 0.9 < across / down < 1.1:
         notes += (differs(f"not stretched, though {across:g} × {down:g} pixels make a square"),)

@@ -103,7 +103,7 @@ def page_name(path: Path, kind: str, page: int) -> str:
 
 def page_note(kind: str, page: int, pages: int) -> str:
     """Return the note for an image that is one of the pages or frames of its file: which one, and of how many."""
-    return f"frame {page} of {pages}, as a still picture" if kind in _MOVING else f"page {page} of {pages}"
+    return f"frame {page} of {pages}, as a still image" if kind in _MOVING else f"page {page} of {pages}"
 
 
 def _part(kind: str | None) -> str:

@@ -20,9 +20,9 @@ from vlmtui.reading import is_file, opened, read_whole, shown_name
 FILE_BYTES_MAX = 16_000_000_000
 """Maximum size of any file, in bytes; images have a lower limit."""
 _MAY_BE_SOUND = frozenset({FileType.MP4_SOUND, FileType.OGG, FileType.MP4, FileType.MATROSKA, FileType.WINDOWS_MEDIA})
-_NOUNS: dict[Modality, str] = {"image": "a picture", "video": "a video", "audio": "a sound"}
+_NOUNS: dict[Modality, str] = {"image": "an image", "video": "a video", "audio": "a sound"}
 _SUPPORTED = (
-    "Supported: JPEG, PNG, WebP, GIF, BMP, TIFF, HEIC and AVIF pictures; pages of PDF documents; "
+    "Supported: JPEG, PNG, WebP, GIF, BMP, TIFF, HEIC and AVIF images; pages of PDF documents; "
     "MP4, MKV, WebM, MOV and AVI videos; WAV, MP3, FLAC, Ogg and M4A sounds."
 )
 
@@ -54,7 +54,7 @@ def stage(
     if found is FileType.CAMERA_RAW:
         raise images.camera_raw(path)
     if found.kind is Kind.OTHER:
-        raise bad_input(f"{shown_name(path)} is {found.title}, not a picture, a video or a sound.", hint=_SUPPORTED)
+        raise bad_input(f"{shown_name(path)} is {found.title}, not an image, a video or a sound.", hint=_SUPPORTED)
     if found.kind is Kind.SOUND or is_sound(path, found):
         return _stage_sound(path, store)
     if found.kind is Kind.VIDEO or (not still and _is_animated(path, found)):

@@ -367,7 +367,7 @@ class ContainerVideo:
         if not streams:
             sound = self._container.streams.audio
             raise bad_input(
-                f"{self._name} is {file_type.title} without a picture track{', only sound' if sound else ''}."
+                f"{self._name} is {file_type.title} without an image track{', only sound' if sound else ''}."
             )
         stream = streams[0]
         if getattr(stream, "codec_context", None) is None:

@@ -59,7 +59,7 @@ ELSEWHERE: Mapping[str, str] = {
     "engine": "`vlmtui --plain --engine NAME --continue`",
     "fan_out": "`vlmtui ask --fan-out seed=1..3 …`",
     "inspect": "`vlmtui prompt MODEL …` and `vlmtui ask --json …`",
-    "blind": "`vlmtui ask --fan-out picture=sent,none …`",
+    "blind": "`vlmtui ask --fan-out image=sent,none …`",
     "page": "/attach FILE#page=2",
     "restart_engine": "/model NAME",
     "settings": "/set and /system",

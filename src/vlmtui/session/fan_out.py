@@ -40,14 +40,22 @@ from vlmtui.session.dials import ParameterHelp, with_parameter
 from vlmtui.session.engines import AppEngines
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import PromptMode
-from vlmtui.session.lanes import Lane, LaneEngines, Lanes, LaneScore, LaneSpec, lane_spec, score_lanes, with_seed
+from vlmtui.session.lanes import (
+    MATTERS,
+    Lane,
+    LaneEngines,
+    Lanes,
+    LaneScore,
+    LaneSpec,
+    lane_spec,
+    score_lanes,
+    with_seed,
+)
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.resume import Generation
-from vlmtui.text import is_number, one_line, quoted
+from vlmtui.text import is_number, one_line, quoted, token_place
 
-MATTERS = 0.5
-"""Below this likelihood ratio an answer counts as less likely, above its inverse as more likely."""
-PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE = "prompt", "system", "picture", "pixels", "engine"
+PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE = "prompt", "system", "image", "pixels", "engine"
 ADAPTER = "adapter"
 """Parameters of a plan that are not those of the sampling. PROMPT: the message's text."""
 MOST = 8
@@ -60,8 +68,8 @@ _OWN_PROMPT = (PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE, ADAPTER)
 _NOUNS = {
     PROMPT: "prompts",
     SYSTEM: "system prompts",
-    PICTURE: "pictures",
-    PIXELS: "picture sizes",
+    PICTURE: "images",
+    PIXELS: "image sizes",
     ENGINE: "engines",
     ADAPTER: "adapters",
 }
@@ -72,7 +80,7 @@ _TEXTS = (PROMPT, SYSTEM)
 _CHANGE_MAX = 60
 """Characters shown of a text that another rendering leaves out or adds."""
 _CHANGES_MAX = 3
-_EXAMPLE = "For instance seed=1..8 temperature=0.7,1.2, or picture=sent,none,grey."
+_EXAMPLE = "For instance seed=1..8 temperature=0.7,1.2, or image=sent,none,grey."
 
 
 class PictureChange(enum.StrEnum):
@@ -101,7 +109,7 @@ PictureMap = Mapping[tuple[str, str | int], Attachment]
 """The image to send instead, by an image's SHA-256 and the change (an int: most pixels)."""
 _LABELS = {
     PictureChange.SENT: "as sent",
-    PictureChange.NONE: "no picture",
+    PictureChange.NONE: "no image",
     PictureChange.GREY: "grey",
     PictureChange.BLUR: "blurred",
     PictureChange.SWAP: "exchanged",
@@ -110,10 +118,10 @@ _ALIASES = {"gray": PictureChange.GREY, "removed": PictureChange.NONE, "blurred"
 _UNCHANGED: dict[str, str] = {PICTURE: PictureChange.SENT, ADAPTER: NONE}
 """By parameter: the value of the request as it would be sent without a plan, which the verdict is about."""
 _WITHOUT = {
-    PictureChange.NONE: "without the picture",
-    PictureChange.GREY: "with grey in the picture's place",
-    PictureChange.BLUR: "with the picture blurred",
-    PictureChange.SWAP: "with another picture in its place",
+    PictureChange.NONE: "without the image",
+    PictureChange.GREY: "with grey in the image's place",
+    PictureChange.BLUR: "with the image blurred",
+    PictureChange.SWAP: "with another image in its place",
 }
 """The changes that a verdict can be about, the best first, in words."""
 
@@ -123,7 +131,7 @@ def possible_changes(turns: Sequence[Turn]) -> list[PictureChange]:
     VlmtuiError without attachments."""
     items = all_attachments(turns)
     if not items:
-        raise bad_input("There is no picture to leave out.", hint="Attach one, or ask about one that was sent.")
+        raise bad_input("There is no image to leave out.", hint="Attach one, or ask about one that was sent.")
     changes = [PictureChange.SENT, PictureChange.NONE]
     if all(item.modality == "image" for item in items):
         changes += [PictureChange.GREY, PictureChange.BLUR]
@@ -142,7 +150,7 @@ def changed_pictures(changes: Sequence[Number | str], turns: Sequence[Turn], sto
     made: dict[tuple[str, str | int], Attachment] = {}
     for change in changes:
         if isinstance(change, str) and change not in possible:
-            no_other = "There is no other picture to swap it with."
+            no_other = "There is no other image to swap it with."
             not_changeable = "A video can be left out, but not made grey or blurred."
             raise bad_input(no_other if change == PictureChange.SWAP else not_changeable)
         for (sha256, item), other in zip(items.items(), [*list(items.values())[1:], *items.values()], strict=False):
@@ -249,7 +257,7 @@ class Plan(msgspec.Struct, frozen=True):
                 return str(value)
             case "adapter":
                 return "no adapter" if value == NONE else f"adapter {one_line(Path(str(value)).name)}"
-            case "picture":
+            case "image":
                 return _LABELS[PictureChange(str(value))]
             case "pixels":
                 return f"≤ {value:,} pixels"
@@ -288,7 +296,7 @@ def plan_of(axes: Mapping[str, Sequence[Number | str]]) -> Plan:
             if problem := msgspec.structs.replace(Sampling(), **{name: value}).problem():
                 raise bad_input(f"{problem}.")
     if PICTURE in plan.axes and PIXELS in plan.axes:
-        raise bad_input("picture and pixels can't be combined.")
+        raise bad_input("image and pixels can't be combined.")
     count = math.prod(len(values) for values in plan.axes.values())
     if not 2 <= count <= REQUESTS_MAX:
         raise bad_input(f"A fan-out has 2 to {REQUESTS_MAX} requests, not {count:,}.", hint=_EXAMPLE)
@@ -316,7 +324,7 @@ def variants(
                     asked = (*asked[:-1], with_text(asked[-1], str(value)))
                 case "system":
                     asked = with_system(asked, str(value))
-                case "picture":
+                case "image":
                     asked = with_pictures(asked, PictureChange(str(value)), made)
                 case "pixels":
                     asked = with_pictures(asked, int(value), made)
@@ -412,7 +420,7 @@ def _change(text: str) -> PictureChange:
     change = _ALIASES.get(name) or next((change for change in PictureChange if change == name), None)
     if change is None:
         known = ", ".join(PictureChange)
-        raise bad_input(f"A picture cannot be {text!r}. There are: {known}.", hint=_EXAMPLE)
+        raise bad_input(f"An image cannot be {text!r}. There are: {known}.", hint=_EXAMPLE)
     return change
 
 
@@ -666,16 +674,17 @@ def verdict(plan: Plan, scores: Sequence[LaneScore | None]) -> str:
             return ""
         if score.is_equal:
             return "The adapter changes nothing here: every token of the answer is as likely without it."
-        return f"The adapter changes the model: the answer is {score.times} as likely with it.{_most(score)}"
+        return f"The adapter changes the model: with it this answer is {score.text}{_most(score)}."
     by_change = {PictureChange(str(value)): score for value, score in zip(values, scores, strict=True) if score}
     for change, words in _WITHOUT.items():
         if (score := by_change.get(change)) is None:
             continue
+        told = f"{words}, this answer is {score.text}"
         if score.ratio < MATTERS:
-            return f"The answer is {score.times} as likely {words}.{_most(score)}"
+            return f"It looks. {told[0].upper()}{told[1:]}{_most(score)}."
         if score.ratio > 1 / MATTERS:
-            return f"The answer is {score.times} as likely {words}: the picture makes it less likely."
-        return f"The answer is about as likely {words} ({score.times}): the model may not look at it."
+            return f"{told[0].upper()}{told[1:]}: the image makes it less likely."
+        return f"It may not look. {told[0].upper()}{told[1:]}."
     return ""
 
 
@@ -684,7 +693,7 @@ def _most(score: LaneScore) -> str:
     if drop is None:
         return ""
     change = f"{_percent(drop.before)} → {_percent(drop.after)}"
-    return f" Most at token {drop.index:,}, “{one_line(drop.text)}”: {change}."
+    return f", most at {token_place(drop.index)}, “{one_line(drop.text)}”: {change}"
 
 
 def _percent(probability: float) -> str:

@@ -54,13 +54,15 @@ from vlmtui.session.generation import (
     run_turn,
 )
 from vlmtui.session.models import LoadChecks
-from vlmtui.text import one_line
+from vlmtui.text import nats, one_line
 
 _SEEDS = 2**31
 OnChange = Callable[["Lane"], None]
 """Called after each event of a lane's answer, and when it ends."""
 _NOISE = 1e-3
 """Smaller differences of log-probabilities come from the order of sums in a batch."""
+MATTERS = 0.5
+"""Below this likelihood ratio an answer counts as less likely, above its inverse as more likely."""
 _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 HERE = "here"
 """The name of the app's own engine and model."""
@@ -319,9 +321,12 @@ class LaneScore(msgspec.Struct, frozen=True):
         return math.exp(min(self.log_ratio, 700.0))
 
     @property
-    def times(self) -> str:
-        """`0.02×`, `1.7·10⁻⁴×`."""
-        return times(self.log_ratio)
+    def text(self) -> str:
+        """`50 times less likely (−3.9 nats)`, `about as likely (0.18 nats)`."""
+        if MATTERS <= self.ratio <= 1 / MATTERS:
+            return f"about as likely ({nats(self.log_ratio)} nats)"
+        way = "less" if self.log_ratio < 0 else "more"
+        return f"{times(abs(self.log_ratio)).removesuffix('×')} times {way} likely ({nats(self.log_ratio)} nats)"
 
 
 async def score_lanes(lanes: Lanes, base: int) -> list[LaneScore | None]:

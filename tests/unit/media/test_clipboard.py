@@ -131,13 +131,13 @@ def test_no_picture(desktop: Desktop) -> None:
     desktop.x11()
     desktop.hold(text_plain=b"hello", UTF8_STRING=b"hello")
     error = desktop.refusal()
-    assert "no picture in the clipboard" in error.message and "text/plain" in error.detail
+    assert "no image in the clipboard" in error.message and "text/plain" in error.detail
 
 
 def test_an_empty_clipboard(desktop: Desktop) -> None:
     desktop.wayland("echo 'Nothing is copied' >&2; exit 1")
     error = desktop.refusal()
-    assert "no picture in the clipboard" in error.message and error.detail == "Nothing is copied"
+    assert "no image in the clipboard" in error.message and error.detail == "Nothing is copied"
 
 
 def test_the_second_tool_is_asked(desktop: Desktop, made: dict[str, bytes]) -> None:

@@ -160,7 +160,7 @@ def test_the_same_content_is_one_file(tmp_path: Path, png: bytes) -> None:
         ("/etc/evil.png", "evil"),
         ("/%C3%BCbung.png", "übung"),
         ("/a%1b[31m%5Cb.png", "b"),
-        ("/", "picture"),
+        ("/", "image"),
         ("/" + "x" * 500 + ".png", "x" * 40),
     ],
 )
@@ -188,9 +188,9 @@ def test_in_chunks(tmp_path: Path, png: bytes) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"<!DOCTYPE html><html>" + b"x" * 9000, "is a web page (HTML), not a picture"),
-        (b"\n <html><p>hello", "is a web page (HTML), not a picture"),
-        (b"hello", "is text, not a picture"),
+        (b"<!DOCTYPE html><html>" + b"x" * 9000, "is a web page (HTML), not an image"),
+        (b"\n <html><p>hello", "is a web page (HTML), not an image"),
+        (b"hello", "is text, not an image"),
         (b"PK\x03\x04" + bytes(100), "a ZIP archive"),
         (b"", "is empty"),
     ],

@@ -112,7 +112,7 @@ def test_folders(base: Path) -> None:
     _make(base, "shots/10.png", "shots/9.png", "shots/.h.png", "shots/deep/x.png", "shots/t.txt", "none/t.txt")
     for text in ("shots", "shots/", "./shots"):
         assert _names(gather(text, base=base), base) == ["shots/9.png", "shots/10.png"]
-    assert _problems(gather("none", base=base)) == ["There are no pictures or videos in the folder none."]
+    assert _problems(gather("none", base=base)) == ["There are no images or videos in the folder none."]
 
 
 def test_addresses(base: Path) -> None:
@@ -131,7 +131,7 @@ def test_bad_files_are_reported_and_the_others_kept(base: Path) -> None:
     assert found.paths == (cat,)
     gone, pattern, dangling, ftp = _problems(found)
     assert gone == "gone.png does not exist."
-    assert pattern == "*.mp4 matches no picture or video."
+    assert pattern == "*.mp4 matches no image or video."
     assert "link to nothing" in dangling
     assert "does not exist" in ftp
 

@@ -232,7 +232,7 @@ PICTURES = {
         Row("alpha", lambda: tiff(HALF, 8, t338=2), OVER_WHITE, "^transparency over white$"),
         Row("a fourth sample of no meaning", lambda: tiff(HALF, 8, t338=0), UPRIGHT),
         Row("turned", lambda: tiff(CORNERS, 8, t274=6), CLOCKWISE, "turned upright"),
-        Row("a reduced copy", lambda: tiff(CORNERS, 8, t254=1), UPRIGHT, "a reduced copy of another picture"),
+        Row("a reduced copy", lambda: tiff(CORNERS, 8, t254=1), UPRIGHT, "a reduced copy of another image"),
         Row("a fax", lambda: saved(corners(), "TIFF", dpi=(204, 98)), UPRIGHT, "not stretched, though 204 × 98 pixels"),
         Row("DNG", lambda: tiff(CORNERS, 8, t50706=0x401), REFUSED, "a camera's raw file"),
         Row("NEF, ARW", lambda: tiff(CORNERS, 8, t254=1, t271=0, t330=8), REFUSED, "a camera's raw file"),

@@ -87,7 +87,7 @@ def test_most_messages_ask_the_disk_nothing(folder: Path) -> None:
 def test_several_mentions_are_found_in_order_with_their_kind(folder: Path) -> None:
     text = f"compare ./cat.png with nope.gif and {folder}/pics"
     cat, nope, pics = find_mentions(text, folder)
-    assert (cat.sources, cat.title) == ((folder / "cat.png",), "a PNG picture")
+    assert (cat.sources, cat.title) == ((folder / "cat.png",), "a PNG image")
     assert cat.size == (folder / "cat.png").stat().st_size
     assert nope.sources == ()
     assert pics.sources == (folder / "pics/1.png", folder / "pics/2.png")

@@ -113,7 +113,7 @@ def test_still(name: str, tmp_path: Path, store: Path) -> None:
     assert stage(path, store).modality == "video"
     attachment = stage(path, store, still=True)
     assert (attachment.modality, attachment.name, attachment.page, attachment.pages) == ("image", name, 1, 5)
-    assert attachment.notes[0] == "frame 1 of 5, as a still picture"
+    assert attachment.notes[0] == "frame 1 of 5, as a still image"
     assert attachment.sampling is None
     assert numbers(np.asarray(open_prepared(attachment.path))[None]) == (0,)
     later = stage(path, store, still=True, page=4)

@@ -170,7 +170,7 @@ def _order_fault(subject: Subject, canned: Canned, found: list[RenderedPart]) ->
     if seen in (given, [*front, *wanted]):
         return
     first = next((one for one, due in zip(found, [*front, *wanted], strict=False) if one.what != due[0]), None)
-    message = "A placeholder stands at another place than its picture in the conversation."
+    message = "A placeholder stands at another place than its image in the conversation."
     yield subject.finding(LintKind.PLACEHOLDER_MOVED, message, canned.name, first.start if first is not None else 0)
 
 

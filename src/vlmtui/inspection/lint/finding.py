@@ -93,20 +93,20 @@ ADVICE: dict[LintKind, Advice] = {
         "A BOS in the middle starts a new text for the model.", "Write it before the first message only."
     ),
     LintKind.PLACEHOLDER_MISSING: Advice(
-        "The engine rejects the prompt, or the model never sees the picture.", "Write the placeholder for this part."
+        "The engine rejects the prompt, or the model never sees the image.", "Write the placeholder for this part."
     ),
     LintKind.PLACEHOLDER_SURPLUS: Advice(
-        "vLLM accepts it silently, and the model sees an empty picture.", "Write one placeholder for each part."
+        "vLLM accepts it silently, and the model sees an empty image.", "Write one placeholder for each part."
     ),
     LintKind.PLACEHOLDER_MOVED: Advice(
-        "The picture is bound to another place of the conversation than it was given at.",
+        "The image is bound to another place of the conversation than it was given at.",
         "Write each part where it stands in the message.",
     ),
     LintKind.PLACEHOLDER_NUMBER: Advice(
-        "A number without its picture refers to nothing.", "Count the pictures over the whole conversation, from 1."
+        "A number without its image refers to nothing.", "Count the images over the whole conversation, from 1."
     ),
     LintKind.PLACEHOLDER_UNWRAPPED: Advice(
-        "The model was trained with these tokens around a picture.", "Write the tokens around the placeholder."
+        "The model was trained with these tokens around an image.", "Write the tokens around the placeholder."
     ),
     LintKind.TEXT_LOST: Advice("The model never reads it.", "Write the text of every part and message."),
     LintKind.TEXT_CHANGED: Advice(

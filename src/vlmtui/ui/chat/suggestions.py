@@ -365,11 +365,11 @@ def _about(mention: Mention) -> str:
             return f"{mention.title} · {human_bytes(mention.size)}"
         case MentionKind.FOLDER:
             count = len(mention.sources)
-            return f"a folder with {count} picture{'s' * (count != 1)} or video{'s' * (count != 1)}"
+            return f"a folder with {count} image{'s' * (count != 1)} or video{'s' * (count != 1)}"
         case MentionKind.WEB:
             return "a web address, not opened unless you attach it"
         case MentionKind.OTHER:
-            return f"{mention.title}: not a picture, video or sound"
+            return f"{mention.title}: not an image, video or sound"
         case MentionKind.MISSING:
             return "no such file"
         case MentionKind.UNREADABLE:
