@@ -692,7 +692,7 @@ async def test_the_blind_test_scores_the_answer_without_the_image(tmp_path: Path
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.room.mode, BlindMode) and app.room.mode.found is not None)
         await app.drawn(pilot)
-        assert "It looks. This answer is 10× less likely without the image (-2.3 nats)" in " ".join(
+        assert "It looks. Without the image, this answer is 10 times less likely (−2.3 nats)" in " ".join(
             app.said("#told").split()
         )
         assert [str(option.prompt).split()[0] for option in app.rows.options] == ["+0.0", "-2.3", "-2.3", "+0.0"]

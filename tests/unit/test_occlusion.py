@@ -138,11 +138,11 @@ async def test_a_blind_test_scores_the_answer_without_the_image(image: Attachmen
     assert [*found.changes] == ["none", "grey", "blur", "swap"]
     assert found.sums() == pytest.approx([5.0, 5.0, 0.0, 0.0])
     assert found.verdict() == (
-        "It looks. This answer is 148× less likely without the image (-5.0 nats), most at token 1, “ red”."
+        "It looks. Without the image, this answer is 148 times less likely (−5.0 nats), most at token 1, “ red”."
     )
     assert seen == [1, 2, 3, 4, 5]
     equal = msgspec.structs.replace(found, drops=((0.1, 0.0, 0.0, 0.0),), changes=found.changes[:1])
-    assert "about as likely without the image (-0.1 nats): the model may not look at it" in equal.verdict()
+    assert "It may not look. Without the image, this answer is about as likely (−0.1" in equal.verdict()
     raw = msgspec.structs.replace(plan, prompt=RawPrompt(text="<image>", attachments=(image,)))
     with pytest.raises(VlmtuiError, match="its placeholder would stay"):
         await blind_test(cast(Engine, engine), raw, images)

@@ -117,11 +117,11 @@ _LABELS = {
 _ALIASES = {"gray": PictureChange.GREY, "removed": PictureChange.NONE, "blurred": PictureChange.BLUR}
 _UNCHANGED: dict[str, str] = {PICTURE: PictureChange.SENT, ADAPTER: NONE}
 """By parameter: the value of the request as it would be sent without a plan, which the verdict is about."""
-_WITHOUT = {
-    PictureChange.NONE: "without the image",
-    PictureChange.GREY: "with grey in the image's place",
-    PictureChange.BLUR: "with the image blurred",
-    PictureChange.SWAP: "with another image in its place",
+WITHOUT = {
+    PictureChange.NONE: "Without the image",
+    PictureChange.GREY: "With grey in the image's place",
+    PictureChange.BLUR: "With the image blurred",
+    PictureChange.SWAP: "With another image in its place",
 }
 """The changes that a verdict can be about, the best first, in words."""
 
@@ -676,16 +676,17 @@ def verdict(plan: Plan, scores: Sequence[LaneScore | None]) -> str:
             return "The adapter changes nothing here: every token of the answer is as likely without it."
         return f"The adapter changes the model: with it this answer is {score.text}{_most(score)}."
     by_change = {PictureChange(str(value)): score for value, score in zip(values, scores, strict=True) if score}
-    for change, words in _WITHOUT.items():
-        if (score := by_change.get(change)) is None:
-            continue
-        told = f"{words}, this answer is {score.text}"
-        if score.ratio < MATTERS:
-            return f"It looks. {told[0].upper()}{told[1:]}{_most(score)}."
-        if score.ratio > 1 / MATTERS:
-            return f"{told[0].upper()}{told[1:]}: the image makes it less likely."
-        return f"It may not look. {told[0].upper()}{told[1:]}."
-    return ""
+    change = next((change for change in WITHOUT if change in by_change), None)
+    return image_verdict(by_change[change], change, _most(by_change[change])) if change is not None else ""
+
+
+def image_verdict(score: LaneScore, change: PictureChange, most: str) -> str:
+    """Say whether an answer depends on the image. `score`: that of the prompt with `change`. `most`: names the token
+    whose probability falls most."""
+    told = f"{WITHOUT[change]}, this answer is {score.text}"
+    if score.ratio < MATTERS:
+        return f"It looks. {told}{most}."
+    return f"{told}: the image makes it less likely." if score.ratio > 1 / MATTERS else f"It may not look. {told}."
 
 
 def _most(score: LaneScore) -> str:

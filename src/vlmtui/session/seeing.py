@@ -29,11 +29,11 @@ from vlmtui.domain.generation import MediaSpan, SeenMedium, View
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
 from vlmtui.paths import private_dir
-from vlmtui.session.fan_out import MATTERS, MOST, PictureChange
+from vlmtui.session.fan_out import MOST, WITHOUT, PictureChange, image_verdict
 from vlmtui.session.generation import render
-from vlmtui.session.lanes import Lane, Lanes, scores_of, scoring_lane, times
+from vlmtui.session.lanes import Lane, Lanes, LaneScore, scores_of, scoring_lane
 from vlmtui.session.prompt_report import PromptReport, answer_tokens
-from vlmtui.text import one_line
+from vlmtui.text import one_line, token_place
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -54,13 +54,6 @@ _KEPT_S = 3600.0
 """Seconds after which the next view deletes an earlier view's images."""
 Box = tuple[int, int, int, int]
 """Left, top, right and bottom of a part of an image, in pixels."""
-WITHOUT = {
-    PictureChange.NONE: "without the image",
-    PictureChange.GREY: "with grey in its place",
-    PictureChange.BLUR: "with the image blurred",
-    PictureChange.SWAP: "with another image in its place",
-}
-"""The changes of a blind test in words, the one that says most first."""
 
 
 RoomMode = Literal["file", "sent", "seen", "heat", "boxes", "blind"]
@@ -203,14 +196,8 @@ class BlindTest(AnswerDrops, frozen=True, kw_only=True):
         """Say whether the answer depends on the image, by the change that says most."""
         change = next(change for change in WITHOUT if change in self.changes)
         drops = self.drops[self.changes.index(change)]
-        loss, words = math.fsum(drops), WITHOUT[change]
-        if loss > -math.log(MATTERS):
-            at = drops.index(max(drops))
-            most = f"most at token {at:,}, “{one_line(self.plan.texts[at])}”"
-            return f"It looks. This answer is {times(loss)} less likely {words} ({-loss:.1f} nats), {most}."
-        if loss < math.log(MATTERS):
-            return f"This answer is {times(-loss)} more likely {words}: the image makes it less likely."
-        return f"This answer is about as likely {words} ({-loss:+.1f} nats): the model may not look at it."
+        at, score = drops.index(max(drops)), LaneScore(-math.fsum(drops), len(drops))
+        return image_verdict(score, change, f", most at {token_place(at)}, “{one_line(self.plan.texts[at])}”")
 
     def as_json(self) -> dict[str, object]:
         """Return the changes and the verdict, too."""
