@@ -40,13 +40,13 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.media import stage as stage_module
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import resolve
+from vlmtui.registry.match import Model, resolve
 from vlmtui.session import resume
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engines import EngineState
 from vlmtui.session.resume import stored_model
 from vlmtui.store.database import Database, explained
-from vlmtui.store.records import AnswerData, ConversationId, GenerationRecord, StoredTurn, TurnId
+from vlmtui.store.records import AnswerData, ConversationId, GenerationRecord, StoredModel, StoredTurn, TurnId
 from vlmtui.store.store import Store
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.conversations import ConversationsScreen
@@ -247,6 +247,43 @@ async def test_a_draft_that_is_wiped_leaves_no_conversation(chatting: StartChat,
         chat.composer.text = ""
         await chat.until(lambda: chat.controller.id is None)
         assert store.last() is None
+
+
+async def test_a_conversation_that_goes_on_with_another_model_says_so(
+    chatting: StartChat, store: Store, tmp_path: Path
+) -> None:
+    talk = store.new_conversation(title="Counting", model="Other")
+    made = GenerationRecord(
+        model="org/other", made_by=StoredModel(name="Other [x]", model=str(tmp_path), family="shapes")
+    )
+    asked = store.add_turn(talk, None, user_turn("One?"))
+    store.write_answer(store.begin_answer(asked, made), "Yes.", AnswerData(state="complete"))
+    async with chatting(["Two."], size=(120, 30)) as chat:
+        chat.app.stored.open(talk)
+        await chat.until(partial(is_shown, chat, "⚠ was Other [x] · /earlier goes back"))
+        await chat.say("And two?")
+        await chat.until(partial(is_shown, chat, "── shapes from here ──"))
+        assert "⚠" not in chat.screen_text()
+        await chat.pilot.press("up", "up", "up")
+        await chat.until(lambda: chat.screen.query_one("#answer-panel").border_subtitle == "Other \\[x]")
+    async with chatting() as chat:
+        chat.app.stored.open(talk)
+        await chat.until(partial(is_shown, chat, "── shapes from here ──"))
+
+
+async def test_the_model_that_answered_last_is_loaded_again_on_request(chatting: StartChat, store: Store) -> None:
+    talk = store.new_conversation(title="Counting", model="Other")
+    made = GenerationRecord(model="org/other", made_by=StoredModel(name="Other", model="smolvlm", family="smolvlm"))
+    asked = store.add_turn(talk, None, user_turn("One?"))
+    store.write_answer(store.begin_answer(asked, made), "Yes.", AnswerData(state="complete"))
+    async with chatting() as chat:
+        chosen: list[Model] = []
+        chat.app.models.choose = chosen.append  # type: ignore[method-assign, assignment]
+        chat.app.stored.open(talk)
+        await chat.until(partial(is_shown, chat, "⚠ was Other"))
+        await chat.send("/earlier")
+        await chat.until(lambda: bool(chosen))
+        assert chosen[0].family.family == "smolvlm"
 
 
 def is_shown(chat: Chat, text: str) -> bool:

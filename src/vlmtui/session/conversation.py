@@ -163,6 +163,12 @@ class Conversation:
         usage = self.last_counted.answer.usage
         return usage.prompt_tokens + usage.completion_tokens
 
+    def other_model(self, model: Model | None) -> str:
+        """Return the name of the model that answered last, if it is not `model`; otherwise an empty text."""
+        record = self.last.record if self.last is not None else None
+        name = record.made_by.name if record is not None and record.made_by is not None else ""
+        return "" if model is None or name == model.spec.name else one_line(name)
+
     def number_of(self, exchange: Exchange) -> int:
         """Return the exchange's number in the conversation, from 1."""
         return self.branch.all.index(exchange) + 1

@@ -74,6 +74,13 @@ class Exchange:
         return f"{name} · LoRA {one_line(PurePath(record.adapter).name)}" if record.adapter else name
 
     @property
+    def changes_model(self) -> bool:
+        """True if another model, or the same with another LoRA adapter, answered the exchange above. False if
+        unknown."""
+        above = self.above.answered_by if self.above is not None else ""
+        return bool(above and self.answered_by) and above != self.answered_by
+
+    @property
     def is_remembered(self) -> bool:
         """True if later prompts include the exchange: it has an answer."""
         return self.answer.has_text

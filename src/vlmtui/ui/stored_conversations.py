@@ -59,8 +59,6 @@ class StoredConversations:
         self._app.conversation_begun()
 
     async def _open(self, conversation: ConversationId, turn: TurnId | None, words: str) -> None:
-        from vlmtui.session.resume import resume_point, resumed_model
-
         chat = self._app.conversation.require_chat()
         try:
             if chat.id != conversation:
@@ -70,15 +68,28 @@ class StoredConversations:
             await self.show()
             if turn is not None and (screen := self._app.chat_screen()) is not None:
                 await screen.land(turn, words)
-            found = await self._app.services.store.run(lambda store: resume_point(store, conversation))
+            found = await self._resume_point(conversation)
             self._tell_import(found)
             if self._app.engines.model is None:
-                self._app.models.choose(
-                    resumed_model(self._app.services.registry, self._app.services.settings.engines, found)
-                )
+                self._choose_model(found)
         except VlmtuiError as error:
             self._app.tell_error(error)
         self._app.conversation.tell_notice()
+
+    async def load_model_of(self, conversation: ConversationId) -> None:
+        """Load the model that answered last in a conversation. Raises VlmtuiError if it is not known here."""
+        self._choose_model(await self._resume_point(conversation))
+
+    async def _resume_point(self, conversation: ConversationId) -> ResumePoint:
+        from vlmtui.session.resume import resume_point
+
+        return await self._app.services.store.run(lambda store: resume_point(store, conversation))
+
+    def _choose_model(self, found: ResumePoint) -> None:
+        from vlmtui.session.resume import resumed_model
+
+        services = self._app.services
+        self._app.models.choose(resumed_model(services.registry, services.settings.engines, found))
 
     def _tell_import(self, found: ResumePoint) -> None:
         """If the conversation is an imported one, notify the user of its model and of its settings that are not used

@@ -202,6 +202,12 @@ CHAT = Scope(
             "comparisons", "Comparisons", "Show the last message's comparisons.", leader="b c", usage="/comparisons"
         ),
         Action(
+            "earlier_model",
+            "Earlier model",
+            "Load the model that answered last in this conversation.",
+            usage="/earlier",
+        ),
+        Action(
             "adapter",
             "LoRA adapter",
             "Answer with the LoRA adapter in a folder; `none`: without one.",

@@ -226,6 +226,8 @@ class AnswerBlock(Block):
         """True if the reasoning is unfolded."""
         self._is_over = False
         self._markdown = MarkdownBlock()
+        self._above = 0
+        """The number of lines above the reasoning."""
         self._thinking: tuple[object, Lines] = (None, [])
         """A cache: the values that the lines of the reasoning depend on, and these lines."""
         self.take_new()
@@ -269,7 +271,7 @@ class AnswerBlock(Block):
         return _names_any(words, self._text)
 
     def clicked(self, number: int, column: int) -> object:
-        return REASONING if number == 0 and self.parts.thinking else None
+        return REASONING if number == self._above and self.parts.thinking else None
 
     def lay_out(self, width: int) -> Lines:
         width = max(1, width)
@@ -280,9 +282,10 @@ class AnswerBlock(Block):
         text += wrapped(marks, width) if marks else []
         note = failure_note(self._app, self.answer) if is_whole else Content()
         why = [line.after(("▌ ", "$error")) for line in wrapped(note, max(1, width - 3))] if note else []
-        lines: Lines = []
+        lines = model_rule(self.exchange, width)
+        self._above = len(lines)
         for part in (reasoning, text, why):
-            lines += [BLANK, *part] if lines and part else part
+            lines += [BLANK, *part] if len(lines) > self._above and part else part
         return lines
 
     def _text_lines(self, width: int) -> Lines:
@@ -301,6 +304,16 @@ class AnswerBlock(Block):
         if self._thinking[0] != depends:
             self._thinking = depends, reasoning_lines(parts, title, width, is_open=self.is_open)
         return self._thinking[1]
+
+
+def model_rule(exchange: Exchange, width: int) -> Lines:
+    """Return `── shapes from here ───` and a blank line if another model answered before; otherwise nothing. They are
+    not part of the text."""
+    if not exchange.changes_model:
+        return []
+    told = Content(f"── {exchange.answered_by} from here ").truncate(width, ellipsis=True)
+    rule = Content.styled(told.plain + "─" * (width - told.cell_length), "$text-warning")
+    return [Line.of(rule, indent=len(rule)), BLANK]
 
 
 def reasoning_lines(parts: ThinkingParts, title: str, width: int, *, is_open: bool) -> Lines:

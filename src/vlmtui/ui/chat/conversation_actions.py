@@ -36,6 +36,12 @@ class Branches(ChatPart):
         self._chat.clear()
         await self._screen.show_conversation()
 
+    @dialog
+    async def action_earlier_model(self) -> None:
+        """Load the model that answered last in the conversation."""
+        if self._chat.id is not None and self._chat.other_model(self._engines.model):
+            await self._app.stored.load_model_of(self._chat.id)
+
     async def action_save(self, name: str = "") -> None:
         from vlmtui.session.conversation import save_conversation
 

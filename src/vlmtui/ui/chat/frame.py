@@ -390,6 +390,9 @@ class StatusBar(Static):
         if status is not None and engines.state is EngineState.READY and status.spec.backend != REMOTE_BACKEND:
             memory = status.gpu_bytes if status.gpu_bytes else status.rss_bytes
             parts.append(Content.styled(f"{memory / 1e9:.1f} GB {'GPU' if status.gpu_bytes else 'RAM'}", "$muted"))
+        if earlier := self._chat.other_model(engines.model):
+            back = with_keys(self.app, "{earlier_model} goes back")
+            parts.append(Content.styled(f"⚠ was {earlier} · {back}", "$text-warning"))
         parts.append(Content.styled(self._chat.settings.summary, "$muted"))
         if info is not None:
             used = self._chat.context_used

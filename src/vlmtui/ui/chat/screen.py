@@ -318,6 +318,7 @@ class ChatScreen(Screen[None]):
             "take_back": bool(self.chat.queue) and not answering,
             "leave_edit": self.chat.editing is not None and not answering,
             "new_chat": not answering,
+            "earlier_model": bool(self.chat.other_model(self.engines.model)),
         }
         return frozenset(id for id, is_possible in possible.items() if not is_possible)
 
