@@ -11,6 +11,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from PIL import Image
 
@@ -25,6 +26,7 @@ from vlmtui.ui.chat.suggestions import SuggestionMenu
 from vlmtui.ui.seeing.room import ImageRoom
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
+from vlmtui.ui.widgets.thumbnails import name_line
 
 
 async def test_a_pasted_path_is_attached_where_the_cursor_is(chatting: StartChat, tmp_path: Path) -> None:
@@ -313,7 +315,8 @@ async def test_page_attaches_another_page_or_a_frame(chatting: StartChat, tmp_pa
     pages[0].save(tmp_path / "moves.gif", save_all=True, append_images=pages[1:], duration=100)
     async with chatting() as chat:
         chat.screen.sources.attach_files([tmp_path / "scan.tif", tmp_path / "moves.gif"])
-        await chat.until(lambda: "has 3 pages" in chat.notes)
+        await chat.until(lambda: "Attached page 1 of 3 of scan.tif." in chat.notes)
+        await chat.until(lambda: "▣ 1 p. 1/3 scan.tif" in chat.screen_text())
         await chat.until(lambda: "/page 1 attaches" in chat.notes)
         await chat.until(lambda: chat.composer.text == "[Image #1][Video #2]")
         await chat.send("/page 3 1")
@@ -323,3 +326,40 @@ async def test_page_attaches_another_page_or_a_frame(chatting: StartChat, tmp_pa
         await chat.send("/page 9 1")
         await chat.until(lambda: "scan.tif" in chat.notes and "9" in chat.notes)
         assert chat.controller.draft.attachments[0].page == 3
+        await chat.send("/page 2-3 1")
+        await chat.until(lambda: [item.page for item in chat.controller.draft.attachments] == [2, 3, 1])
+        assert chat.composer.text.count("[Image #") == 3
+        await chat.send("/page all 1")
+        await chat.until(lambda: [item.page for item in chat.controller.draft.attachments] == [1, 2, 3, 3, 1])
+        await chat.send("/page two 1")
+        await chat.until(lambda: "For instance /page 2, /page 1-3 or /page all." in chat.notes)
+
+
+def test_a_name_is_cut_in_the_middle_and_its_page_stays() -> None:
+    page = Attachment(
+        modality="image",
+        name="a paper with a long name.pdf (page 2)",
+        path="",
+        sha256="",
+        width=1,
+        height=1,
+        size_bytes=1,
+        format="PDF",
+        page=2,
+        pages=3,
+    )
+    assert name_line(page, 1) == "▣ 1 p. 2/3 a paper with a long name.pdf"
+    assert name_line(page, 1, 26) == "▣ 1 p. 2/3 a paper…ame.pdf"
+    gif = msgspec.structs.replace(page, name="b.gif (frame 2)", format="GIF")
+    assert name_line(gif, None, 4) == "▣ fr. 2/3 b.gif"
+
+
+async def test_thumbnails_follow_the_height_of_the_terminal(chatting: StartChat, tmp_path: Path) -> None:
+    Image.new("RGB", (640, 480), "red").save(tmp_path / "cat.png")
+    async with chatting(["A cat."], size=(80, 24)) as chat:
+        chat.screen.sources.attach_files([tmp_path / "cat.png"])
+        await chat.until(lambda: bool(chat.controller.draft.attachments))
+        await chat.say("What is it?")
+        low = chat.screen.transcript.document.height
+        await chat.pilot.resize_terminal(80, 60)
+        await chat.until(lambda: chat.screen.transcript.document.height == low + 4)

@@ -26,7 +26,7 @@ from vlmtui.processes import python_command, safe_environment
 from vlmtui.reading import file_name, is_file, read_whole, shown_name, source_text
 from vlmtui.text import human_bytes, one_line
 
-_MOVING = frozenset({"GIF", "WEBP", "PNG", "AVIF"})
+MOVING = frozenset({"GIF", "WEBP", "PNG", "AVIF"})
 """Pillow's formats whose parts are frames; in all others they are pages."""
 _COUNTED_BY_WALKING = frozenset({"GIF", "TIFF"})
 """Formats without a stored count, for which Pillow reads the whole file to count."""
@@ -56,7 +56,7 @@ _PIXELS_PER_BYTE = 60
 def most_parts(image: Image.Image, size_bytes: int) -> int:
     """Return the maximum number of pages or frames to read from an open image, at least 1. An animation's limit grows
     with its size in bytes: a small file may hold thousands of large frames, which take long to decode."""
-    if image.format not in _MOVING:
+    if image.format not in MOVING:
         return PAGES_MAX
     pixels = min(PIXELS_MAX, max(_PIXELS_OF_SMALL_FILES, _PIXELS_PER_BYTE * size_bytes))
     return max(1, min(FRAMES_MAX, pixels // max(1, image.width * image.height)))
@@ -103,11 +103,11 @@ def page_name(path: Path, kind: str, page: int) -> str:
 
 def page_note(kind: str, page: int, pages: int) -> str:
     """Return the note for an image that is one of the pages or frames of its file: which one, and of how many."""
-    return f"frame {page} of {pages}, as a still image" if kind in _MOVING else f"page {page} of {pages}"
+    return f"frame {page} of {pages}, as a still image" if kind in MOVING else f"page {page} of {pages}"
 
 
 def _part(kind: str | None) -> str:
-    return "frame" if kind in _MOVING else "page"
+    return "frame" if kind in MOVING else "page"
 
 
 class ChosenPages(NamedTuple):

@@ -137,7 +137,7 @@ CHAT = Scope(
             usage="/image NUMBER",
         ),
         Action("frames", "Frames", "Choose which frames of a video are sent.", usage="/frames NUMBER"),
-        Action("page", "Page", "Attach another page, or a frame of an animation as a picture.", usage="/page PAGE"),
+        Action("page", "Pages", "Take other pages, or frames of an animation: 2, 1-3 or all.", usage="/page PAGES"),
         Action("locate", "Locate", "Write the model's own prompt that asks where WHAT is.", usage="/locate WHAT"),
         Action("sound", "Sound", "Attach a video's audio track, too.", usage="/sound NUMBER"),
         Action(

@@ -19,7 +19,7 @@ from vlmtui.errors import Remedy, bad_input
 from vlmtui.media.folder import FolderView
 from vlmtui.media.gather import ASK_ABOVE, gather
 from vlmtui.media.notes import warning_of
-from vlmtui.media.pages import SOUND_OF
+from vlmtui.media.pages import SOUND_OF, split_pages
 from vlmtui.media.stage import restage
 from vlmtui.paths import private_dir
 from vlmtui.reading import is_file
@@ -217,8 +217,8 @@ class MessageAttachments(ChatPart):
         if warning := warning_of(attachment):
             self._app.tell(one_line(warning), severity="warning")
         if attachment.pages > 1:
-            text = f"{name} has {attachment.pages} pages: page {attachment.page} is attached. /page attaches another."
-            self._app.tell(text)
+            text = f"Attached page {attachment.page} of {attachment.pages} of {name}."
+            self._app.tell(f"{text} /page 2 takes page 2 instead, /page 1-3 three pages, /page all every page.")
         elif _is_animation(attachment):
             self._app.tell(f"{name} is animated: attached as a video. /page 1 attaches a frame.")
 
@@ -241,16 +241,34 @@ class MessageAttachments(ChatPart):
             raise bad_input(problem, hint="The numbers are shown above.")
 
     def action_page(self, text: str = "") -> None:
-        """Attach another page, or a frame of an animation: `2`, or `2 5` for page 2 of attachment 5."""
-        page, _, number = text.partition(" ")
-        if not is_number(page):
-            raise bad_input("/page takes the number of a page.")
+        """Replace an attachment by other pages of its file, or frames of an animation as images: `2`, `1-3` or `all`;
+        `2 5` for page 2 of attachment 5."""
+        wanted, _, number = text.partition(" ")
         chosen = self._chosen(
             "document or animation", number.strip(), lambda item: item.pages > 1 or _is_animation(item)
         )
-        if chosen:
-            again = partial(restage, store=self._screen.services.paths.media, page=int(page))
-            self._screen.start(partial(self._change_one, chosen[-1], again), "stage")
+        if not chosen or (token := chosen[-1]).attachment is None:
+            return
+        is_all = wanted == "all" and not _is_animation(token.attachment)
+        pages = range(1, token.attachment.pages + 1) if is_all else split_pages(f"file#page={wanted}").pages
+        if not pages:
+            raise bad_input("/page takes pages.", hint="For instance /page 2, /page 1-3 or /page all.")
+        self._screen.start_dialog(partial(self._change_pages, token, pages))
+
+    async def _change_pages(self, token: DraftToken, pages: Sequence[int]) -> None:
+        question = f"Attach all {len(pages)} pages to the message?"
+        if len(pages) > ASK_ABOVE and not await self._app.confirm(question, yes=f"Attach {len(pages)} pages"):
+            return
+        self._screen.start(partial(self._stage_pages, token, pages), "stage")
+
+    async def _stage_pages(self, token: DraftToken, pages: Sequence[int]) -> None:
+        assert token.attachment is not None
+        again = partial(restage, token.attachment, store=self._screen.services.paths.media)
+        staged = [await asyncio.to_thread(again, page=page) for page in pages]
+        if len(staged) == 1:
+            self._screen.panel.replace(token.number, staged[0])
+        else:
+            self._screen.panel.replace_with_several(token.number, staged)
 
     def action_sound(self, number: str = "") -> None:
         """Attach the audio track of video `number`; without a number, of the last video in the message."""

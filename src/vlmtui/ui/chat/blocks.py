@@ -113,6 +113,13 @@ class MessageBlock(Block):
         self._tiles: list[tuple[int, int, _Tile]] = []
         """The first line, first column and tile of each attachment."""
         self._tile_width = 0
+        self._room = 0, 0
+        """Maximum columns and rows of a thumbnail, at the last layout."""
+
+    @property
+    def fits(self) -> bool:
+        """True if the thumbnails were laid out for the terminal's present size."""
+        return not self._tiles or self._room == _room(self._terminal.app.size)
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
@@ -134,7 +141,7 @@ class MessageBlock(Block):
         return [*grid, BLANK, *said] if grid and said else [*grid, *said]
 
     def _grid(self, width: int) -> Lines:
-        columns, rows = _room(self._terminal.app.size)
+        columns, rows = self._room = _room(self._terminal.app.size)
         across = max(1, (width + GUTTER) // (columns + GUTTER))
         self._tile_width = min(columns, max(1, (width + GUTTER) // across - GUTTER))
         self._tiles, lines = [], list[Line]()
@@ -157,7 +164,7 @@ class MessageBlock(Block):
         reason = self._thumbnails.reason(wanted)
         told = one_line(reason) if reason else attachment_facts(attachment)
         told = told if number is not None else "left out of prompts"
-        name = Content.styled(name_line(attachment, number), "" if number is not None else "strike")
+        name = Content.styled(name_line(attachment, number, self._tile_width), "" if number is not None else "strike")
         return _Tile(at, wanted, 0 if reason else room[1], (name, Content.styled(told, "$muted")))
 
     def _draw(self, tiles: tuple[_Tile, ...], y: int, widget: Widget, style: Style) -> Strip:

@@ -276,8 +276,11 @@ class Transcript(DocumentView):
             self.mark(self.block_of(self.marked))
 
     def resized(self) -> None:
-        """Keep all of the selected message or answer in view, if it fits: the line that describes the selection takes a
-        row away."""
+        """Fit thumbnails to the terminal's height, too. Keep all of the selected message or answer in view, if it fits:
+        the line that describes the selection takes a row away."""
+        for message, _ in self._shown.values():
+            if not message.fits:
+                self.changed(message)
         if self.marked is not None and self.has(self.marked.exchange):
             block = self.block_of(self.marked)
             if len(block.lines) <= self.size.height:

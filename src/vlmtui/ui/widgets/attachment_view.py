@@ -118,12 +118,13 @@ class AttachmentView(Widget):
     def _draw_lines(self, width: int) -> list[Strip]:
         from vlmtui.media.describe import attachment_facts
 
-        name, told = name_line(self.attachment, self.number), one_line(self._thumbnails.reason(self._wanted))
-        told = told or attachment_facts(self.attachment)
+        told = one_line(self._thumbnails.reason(self._wanted)) or attachment_facts(self.attachment)
         if self._brief:
-            line = Content.styled(f"{name} · {self._cost or told.partition(' · ')[0]}", "$muted")
-            words = line.truncate(width, ellipsis=True)
+            about = f" · {self._cost or told.partition(' · ')[0]}"
+            name = name_line(self.attachment, self.number, max(1, width - len(about)))
+            words = Content.styled(name + about, "$muted").truncate(width, ellipsis=True)
         else:
+            name = name_line(self.attachment, self.number, width)
             told = f"{told} · {self._cost}" if self._cost else told
             told = told if self.number is not None else "left out of prompts"
             named = Content.styled(name, "" if self.number is not None else "strike").truncate(width, ellipsis=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
@@ -205,10 +206,22 @@ def thumbnail_size(attachment: Attachment) -> tuple[int, int]:
     return max(1, round(attachment.width * scale)), max(1, round(attachment.height * scale))
 
 
-def name_line(attachment: Attachment, number: int | None) -> str:
-    """Return `▣ 1 cat.jpg`, with control characters visible. `number`: its number in the prompt; None: it has none."""
+def name_line(attachment: Attachment, number: int | None, width: int = 0) -> str:
+    """Return `▣ 1 cat.jpg`, or `▣ 1 p. 2/3 paper.pdf`, with control characters visible. `number`: its number in the
+    prompt; None: it has none. `width`: cut a longer name in the middle, to this many cells; 0: don't."""
     glyph, name = _GLYPHS[attachment.modality], one_line(attachment.name)
-    return f"{glyph} {name}" if number is None else f"{glyph} {number} {name}"
+    parts = [glyph] if number is None else [glyph, str(number)]
+    if attachment.pages > 1:
+        from vlmtui.media.pages import MOVING  # Pillow takes a while to import
+
+        part = "frame" if attachment.format in MOVING else "page"
+        name = name.removesuffix(f" ({part} {attachment.page})")
+        parts.append(f"{'fr.' if part == 'frame' else 'p.'} {attachment.page}/{attachment.pages}")
+    before = " ".join(parts) + " "
+    room = width - cell_len(before)
+    if width and 1 < room < cell_len(name):
+        name = f"{set_cell_size(name, room // 2)}…{set_cell_size(name[::-1], (room - 1) // 2)[::-1]}"
+    return before + name
 
 
 def draw_thumbnail(attachment: Attachment, cache: Path, graphics: Graphics, room: tuple[int, int]) -> Drawing:
