@@ -37,6 +37,7 @@ from vlmtui.ui.compare.answers import DiffView
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.conversations import ConversationsScreen
+from vlmtui.ui.help import LeaderScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.seeing.modes import ScoringMode
 from vlmtui.ui.seeing.room import ImageRoom
@@ -131,6 +132,14 @@ async def chat(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
         await attach(app, pilot, file)
         await ask(app, pilot, "What is in this image?")
     await ask(app, pilot, "What was in the first image?")
+
+
+async def leader(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
+    """Show which keys can follow Ctrl+X, below the chat."""
+    await pilot.press("ctrl+x")
+    await until(pilot, lambda: isinstance(app.screen, LeaderScreen))
+    save(app, "leader")
+    await pilot.press("escape")
 
 
 async def compare(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
@@ -325,6 +334,7 @@ async def session(
         await chat(app, pilot)
         save(app, "chat", suffix)
         if not theme:
+            await leader(app, pilot)
             await new_chat(app, pilot)
             await ask(app, pilot, "Show me some Markdown.")
             save(app, "markdown")
@@ -348,7 +358,7 @@ async def main(*names: str) -> None:
         for size in sizes:
             await session(paths, size)
         for size in SIZES:
-            for scene in (seeing, rooms):
+            for scene in (seeing, rooms, leader):
                 if scene.__name__ in names:
                     await session(paths, size, only=scene)
         if "chat" in names:

@@ -240,7 +240,7 @@ async def test_an_image_is_as_large_as_fits(three: list[Attachment], size: tuple
 async def test_next_and_previous_go_around(three: list[Attachment]) -> None:
     app = Host(three, 1)
     async with app.run_test(size=(80, 24)) as pilot:
-        for key, name in (("n", "icon"), ("n", "red"), ("p", "icon"), ("p", "film"), ("p", "red")):
+        for key, name in (("n", "icon"), ("n", "red"), ("N", "icon"), ("N", "film"), ("N", "red")):
             await pilot.press(key)
             assert name in app.said("#title")
             await app.drawn(pilot)
@@ -423,7 +423,7 @@ async def test_a_patch_shows_its_token_of_the_prompt(tmp_path: Path, size: tuple
         await pilot.press("k", "k", "l")
         await app.drawn(pilot)
         before = app.pixels().tobytes()
-        await pilot.press("g")
+        await pilot.press("t")
         await app.drawn(pilot)
         assert not app.said("#told")
         assert app.pixels().tobytes() != before
@@ -636,7 +636,7 @@ async def test_the_cost_is_shown_before_the_map(tmp_path: Path, size: tuple[int,
         await app.drawn(pilot)
         assert "scores 11 prompts of 23 tokens" in app.text()
         assert "\x1b" not in app.text()
-        await pilot.press("F", "enter")
+        await pilot.press("Z", "enter")
         await until(pilot, lambda: isinstance(app.room.mode, HeatMode) and app.room.mode.found is not None)
         await app.drawn(pilot)
         assert "−" in app.said("#about") and "nats: less likely" in app.said("#about")
@@ -653,7 +653,7 @@ async def test_a_patch_shows_how_much_each_word_depends_on_it(tmp_path: Path) ->
     app = scored(tmp_path)
     async with app.run_test(size=(120, 40)) as pilot:
         await app.drawn(pilot)
-        await pilot.press("F", "r")
+        await pilot.press("Z", "r")
         await until(pilot, lambda: isinstance(app.room.mode, HeatMode) and app.room.mode.found is not None)
         await app.drawn(pilot)
         await pilot.click(".picture", offset=(2, 2))

@@ -17,7 +17,7 @@ ALIKE = [
         "edit rename",
         "copy copy_answer",
         "take_in_again undo",
-        "inspect facts list",
+        "inspect side",
         "filter find search",
         "mark_all select_all",
         "apply save",
@@ -30,19 +30,16 @@ ALIKE = [
         "end follow jump_end last line_end",
         "page_up up",
         "page_down down",
-        "pan_up up",
-        "pan_down down",
-        "pan_left left",
-        "pan_right right",
-        "original prompt",
-        "sent tokens",
-        "seen media",
-        "difference template",
+        "patch_up up",
+        "patch_down down",
+        "patch_left left previous",
+        "patch_right right next",
     )
 ]
 """Names of actions that mean the same on different screens, and may share a key."""
-FREE = {"enter", "space", "left", "right", "up", "down"}
-"""Keys with a fixed kind of meaning: Enter runs the main action, Space chooses or unfolds, arrows move."""
+FREE = {"enter", "space", "left", "right", "up", "down", *"123456"}
+"""Keys with a fixed kind of meaning: Enter runs the main action, Space chooses or unfolds, arrows move, digits choose a
+view."""
 
 
 def scopes_of(action: Action) -> list[str]:

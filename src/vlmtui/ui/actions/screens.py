@@ -7,7 +7,7 @@ from vlmtui.ui.actions.action import Action, FixedKey, Scope, row_moves
 _SEARCH = (
     Action("search", "Search", "Find a text.", "slash", leader="slash", footer=True),
     Action("search_next", "Next match", "The next match.", "n", run="search_again(False)"),
-    Action("search_previous", "Previous match", "The previous match.", "N,p", run="search_again(True)"),
+    Action("search_previous", "Previous match", "The previous match.", "N", run="search_again(True)"),
 )
 """The actions that find a text in a screen's document."""
 _NEXT_VIEW = Action(
@@ -176,7 +176,7 @@ LOGPROB_TEXT = Scope(
         Action("first", "First", "The first token.", "home", run="to(0)", moves=True),
         Action("last", "Last", "The last token.", "end", run="to(-1)", moves=True),
         Action("next_unlikely", "Next unlikely", "The next unlikely token.", "n", run="unlikely(1)"),
-        Action("previous_unlikely", "Previous unlikely", "The previous unlikely token.", "p", run="unlikely(-1)"),
+        Action("previous_unlikely", "Previous unlikely", "The previous unlikely token.", "N", run="unlikely(-1)"),
     ),
 )
 
@@ -193,7 +193,7 @@ IMAGE_ROOM = Scope(
         Action("blind", "Blind", "The answer scored without the image.", "6", run="show('blind')"),
         Action("measure", "Measure", "Score the answer with changed images.", "r", leader="r", footer=True),
         Action("next", "Next image", "The next image of the conversation.", "n", run="turn(1)", footer=True),
-        Action("previous", "Previous", "The previous image of the conversation.", "p", run="turn(-1)"),
+        Action("previous", "Previous", "The previous image of the conversation.", "N", run="turn(-1)"),
         Action(
             "convention",
             "Convention",
@@ -208,11 +208,11 @@ IMAGE_ROOM = Scope(
         Action(
             "difference", "Difference", "Show what the processor changed.", "d", run="mode('difference')", footer=True
         ),
-        Action("finer", "Finer", "Grey out smaller parts.", "f", run="mode('cells', 1)", footer=True),
-        Action("coarser", "Coarser", "Grey out larger parts.", "F", run="mode('cells', -1)"),
+        Action("finer", "Finer", "Grey out smaller parts.", "z", run="mode('cells', 1)", footer=True),
+        Action("coarser", "Coarser", "Grey out larger parts.", "Z", run="mode('cells', -1)"),
         Action("next_frame", "Next frame", "The video's next frame.", "full_stop", run="mode('frame', 1)", footer=True),
         Action("previous_frame", "Previous frame", "The video's previous frame.", "comma", run="mode('frame', -1)"),
-        Action("grid", "Grid", "Show or hide the patches.", "g", footer=True),
+        Action("grid", "Grid", "Show or hide the patches.", "t", footer=True),
         Action("zoom_in", "Zoom in", "Zoom in.", "plus,equals_sign", run="zoom(1)", footer=True),
         Action("zoom_out", "Zoom out", "Zoom out.", "minus", run="zoom(-1)"),
         Action("zoom_reset", "Fit", "Show the whole image.", "0", run="fit"),
