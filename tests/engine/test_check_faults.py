@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -52,16 +52,20 @@ async def checked(
     spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given, typed=tuple(given))
     engine = await connect_to_server(spec, lambda step: None)
 
-    async def of_base(_cases: object, _answers: object) -> list[CheckedSide]:
-        return base
+    async def of_base(_cases: object, _answers: object) -> AsyncIterator[CheckedSide]:
+        for side in base:
+            yield side
 
-    async def of_server(cases: Sequence[CheckCase], answers: Sequence[tuple[int, ...]]) -> list[CheckedSide]:
-        return await sides_by_engine(cast(Engine, engine), cases, folder, answers)
+    async def of_server(cases: Sequence[CheckCase], answers: Sequence[tuple[int, ...]]) -> AsyncIterator[CheckedSide]:
+        for side in await sides_by_engine(cast(Engine, engine), cases, folder, answers):
+            yield side
 
+    found: list[CheckResult] = []
     try:
-        return await run_cases(cases, {"here": of_base, "server": of_server})
+        await run_cases(cases, {"here": of_base, "server": of_server}, found)
     finally:
         await engine.shutdown()
+    return found
 
 
 async def test_each_fault_is_named_at_its_stage_and_a_sound_server_has_none(

@@ -70,6 +70,34 @@ def test_a_document_is_checked_on_two_engines(cli: CommandLine, tmp_path: Path) 
     assert "2 compared: 2 the same, 0 differ, 0 failed." in ran.err
 
 
+def test_an_engine_that_is_not_there_fails_alone(cli: CommandLine, tmp_path: Path) -> None:
+    kept = tmp_path / "one.json"
+    assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0
+    engines = ("--on", "http://127.0.0.1:1", str(tmp_path / "none.json"), "--on", "here")
+    ran = cli("check", "--on", "nowhere", str(kept), *engines)
+    assert ran.code == 2 and "4 compared: 1 the same, 0 differ, 3 failed." in ran.err, ran.err + ran.out
+    assert "nowhere: failed: Unknown engine or model" in ran.out
+    assert "http://127.0.0.1:1: failed: Nothing listens" in ran.out
+    assert "none.json: failed: none.json does not exist" in ran.out
+    built_in = cli("check", "--on", "here", "--on", "nowhere", "--model", "shapes", "--case", "text")
+    assert built_in.code == 2 and "1 compared: 0 the same, 0 differ, 1 failed." in built_in.err
+    assert cli("check", "--on", "nowhere").out == "" and cli.workers == []
+
+
+def test_kept_results_are_taken_by_the_next_run(cli: CommandLine, tmp_path: Path) -> None:
+    kept, folder = tmp_path / "one.json", tmp_path / "results"
+    assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0
+    command = ("check", str(kept), "--keep", str(folder), "--on", "here")
+    first = cli(*command)
+    assert first.code == 0 and "already" not in first.err, first.out + first.err
+    (file,) = folder.glob("*.json")
+    side = json.loads(file.read_bytes())
+    file.write_text(json.dumps({**side, "answer": "something else", "answer_ids": [1]}))
+    again = cli(*command)
+    assert again.code == 1 and f"here: 1 of 1 results are in {folder} already." in again.err, again.out + again.err
+    assert cli(*command[:-1], "here dtype=bfloat16").code == 0 and len(list(folder.glob("*.json"))) == 2
+
+
 def test_a_document_remembers_the_adapter_of_its_answer(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,7 +116,7 @@ def test_a_document_remembers_the_adapter_of_its_answer(
     assert ran.code == 0, ran.err + ran.out
     (adapter / "adapter_config.json").unlink()
     ran = cli("check", str(kept), *own)
-    assert (ran.code, ran.out) == (2, "") and "my-ocr is no adapter" in ran.err
+    assert ran.code == 2 and "one.json: failed: " in ran.out and "my-ocr is no adapter" in ran.out
     assert cli.workers == []
 
 

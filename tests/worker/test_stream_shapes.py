@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.support.fault_server import FaultServer, fault_server, responds
+from tests.support.recorded_servers import FOLDER
 from tests.worker.test_remote import CHAT, connected, request
 from vlmtui.domain.conversation import ChatPrompt, Text, Turn, user_turn
 from vlmtui.domain.generation import Finished, GenerateRequest
@@ -244,6 +245,11 @@ REFUSED = {
     "half an emoji": ({"error": "\ud83d"}, "?"),
 }  # fmt: skip
 
+RECORDED = {
+    path.name: Shape(path.read_bytes(), "Hello! A", finish="length") for path in sorted(FOLDER.glob("*-chat.sse"))
+}
+"""Streams of real servers, each asked for three tokens."""
+
 
 @pytest.fixture
 async def engine() -> AsyncIterator[tuple[FaultServer, RemoteEngine]]:
@@ -270,7 +276,7 @@ async def read(engine: RemoteEngine) -> tuple[Answer, str]:
     return answer, ""
 
 
-@pytest.mark.parametrize("shapes", [READ, REASONING, LOST], ids=["read", "reasoning", "lost"])
+@pytest.mark.parametrize("shapes", [READ, REASONING, LOST, RECORDED], ids=["read", "reasoning", "lost", "recorded"])
 async def test_each_shape_of_an_answer_is_read(
     engine: tuple[FaultServer, RemoteEngine], shapes: dict[str, Shape]
 ) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import os
 import shlex
 import tempfile
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -39,7 +39,7 @@ from vlmtui.files import write_atomically
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.recorded import By, RecordedCase
 from vlmtui.inspection.stages import CheckedSide, Stage, StageOutcome, where_to_look
-from vlmtui.inspection.statistics import paired_p, share_text
+from vlmtui.inspection.statistics import interval, paired_p, share_text
 from vlmtui.reading import is_file, is_folder, unreadable
 from vlmtui.registry.estimate import estimated_tokens, settings_of
 from vlmtui.registry.hub_cache import model_folder
@@ -65,8 +65,15 @@ from vlmtui.session.check.cases import (
 )
 from vlmtui.session.check.questions import QuestionOutcome, QuestionResult, ask_question, questions, sees
 from vlmtui.session.check.run import CheckResult, MakeSides, changed_fingerprint, run_cases
-from vlmtui.session.check.sides import require_here, sides_by_engine, sides_by_processor, text_of
-from vlmtui.session.check.sight import ASKED, SentImage, SightOutcome, draw_images, images_matter, send_images
+from vlmtui.session.check.sides import (
+    kept_files,
+    require_here,
+    sides_by_processor,
+    sides_in_parts,
+    text_of,
+    uses_images,
+)
+from vlmtui.session.check.sight import ASKED, SentImage, SightOutcome, draw_images, send_images
 from vlmtui.session.engines import is_remote
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.lanes import HERE
@@ -81,6 +88,8 @@ _SIGNIFICANT = 0.05
 PROCESSOR = "processor"
 """The name of a side: the model's own tokenizer and processor, without an engine."""
 _RECORD = "record"
+_ANSWER_MAX = 80
+"""The characters of an answer in a table."""
 _VERDICTS = {
     True: "It sees.",
     False: "It does not see: it names no two of three single shapes.",
@@ -150,6 +159,12 @@ def fill_check(check: argparse.ArgumentParser) -> None:
     check.add_argument(
         "--adapter", metavar="FOLDER", help="the LoRA adapter that a recorded answer used, or a folder above it"
     )
+    check.add_argument(
+        "--keep",
+        metavar="FOLDER",
+        help="write each engine's result for a case into this folder as it comes; a check that was stopped takes them "
+        "from there when you run it again",
+    )
     check.add_argument("--html", metavar="FILE", help="also write the result as a web page")
     check.add_argument("--json", action="store_true", help="print JSON")
     add_trust_option(check)
@@ -183,10 +198,10 @@ class Lab(msgspec.Struct, frozen=True):
     results: list[CheckResult] = []
     engines: list[tuple[str, str, EngineInfo]] = []
     """The engines so far: name on the command line, model name, facts."""
+    looks: list[tuple[str, bool]] = []
+    """For each answer about images that was scored: the engine's name, and whether the answer depends on them."""
     images: list[SentImage] = []
     questions: list[QuestionResult] = []
-    matters: list[bool | None] = []
-    """Whether another image changes the probabilities, if that was tried."""
     desks: list[MediaDesk] = []
     """The media of batch files, if there are any."""
 
@@ -209,30 +224,48 @@ class Lab(msgspec.Struct, frozen=True):
             self.desks.append(MediaDesk(self.application.paths.cache, num_frames=8))
         return self.desks[0]
 
+    async def models(self, names: Sequence[str], home: Model | None) -> dict[str, Model | VlmtuiError]:
+        """Return the model of each engine, or why it can't be used, by name."""
+        found: dict[str, Model | VlmtuiError] = {}
+        for name in names:
+            try:
+                (found[name],) = await asyncio.to_thread(models_on, [name], self.application, home, self.arguments)
+            except VlmtuiError as error:
+                found[name] = error
+        return found
+
     def by_engine(
         self,
         name: str,
-        model: Model,
+        model: Model | VlmtuiError,
         *,
         is_asked: bool = True,
         sight: Callable[[Engine], Coroutine[None, None, None]] | None = None,
     ) -> MakeSides:
-        """Return a function that makes the prompts and answers of cases in an engine. `is_asked` False: only the
-        prompts. `sight`: called with the engine afterwards."""
+        """Return a function that makes the prompts and answers of cases in an engine; it raises `model` if that is an
+        error. `is_asked` False: only the prompts. `sight`: called with the engine afterwards."""
 
-        async def make(cases: Sequence[CheckCase], answers: Sequence[tuple[int, ...]]) -> list[CheckedSide]:
-            when = when_changed(self.arguments)
+        async def make(cases: Sequence[CheckCase], answers: Sequence[tuple[int, ...]]) -> AsyncIterator[CheckedSide]:
+            if isinstance(model, VlmtuiError):
+                raise model
+            when, keep = when_changed(self.arguments), self.arguments.keep
             setup = AskSetup(self.application, model, as_json=True, when_changed=when, is_exact=True)
             async with ready_engine(setup) as (engine, info, _):
                 self.engines.append((name, model.spec.name, info))
-                values = self.folder / str(len(self.engines))
-                sides = await sides_by_engine(engine, cases, values, answers, is_asked=is_asked)
+                folder = Path(keep).resolve() if keep else self.folder / str(len(self.engines))
+                files = kept_files(info, cases, answers, folder, is_asked=is_asked) if keep else []
+                if kept := sum(map(is_file, files)):
+                    trust = "" if info.files else ", if its model has not changed: a server doesn't tell"
+                    note(f"{one_line(name)}: {kept} of {len(cases)} results are in {folder} already{trust}.")
+                async for side in sides_in_parts(engine, cases, folder, answers, is_asked=is_asked, files=files):
+                    if (looks := uses_images(side)) is not None:
+                        self.looks.append((name, looks))
+                    yield side
                 if sight is not None:
                     try:
                         await sight(engine)
                     except VlmtuiError as error:  # the comparisons stay
                         self.results.append(CheckResult(engine=name, error=text_of(error)))
-                return sides
 
         return make
 
@@ -240,8 +273,9 @@ class Lab(msgspec.Struct, frozen=True):
         """Return a function that makes the prompts of cases with the model's own tokenizer and processor."""
         trust = self.arguments.trust_remote_code
 
-        async def make(cases: Sequence[CheckCase], _answers: Sequence[tuple[int, ...]]) -> list[CheckedSide]:
-            return await asyncio.to_thread(sides_by_processor, self.application.reader, model, cases, trust=trust)
+        async def make(cases: Sequence[CheckCase], _answers: Sequence[tuple[int, ...]]) -> AsyncIterator[CheckedSide]:
+            for side in await asyncio.to_thread(sides_by_processor, self.application.reader, model, cases, trust=trust):
+                yield side
 
         return make
 
@@ -292,7 +326,8 @@ async def _record(lab: Lab) -> int:
         local = model_folder(model.spec.model) if is_folder(Path(name)) else None
         called = os.path.relpath(local, folder) if local is not None else name
         make = lab.by_processor(model) if by == "processor" else lab.by_engine(by, lab.model(name), is_asked=False)
-        for case, side in zip(cases, await make(cases, ()), strict=True):
+        sides = [side async for side in make(cases, [()] * len(cases))]
+        for case, side in zip(cases, sides, strict=True):
             if side.error:
                 failed += 1
                 note(f"{name} · {case.title}: not recorded\nvlmtui: {side.error}")
@@ -339,9 +374,18 @@ async def _check(lab: Lab) -> int:
             lab.failed(path, error)
         else:
             groups.setdefault((found.model, found.engines), []).extend(found.cases)
-    for (model, names), cases in groups.items():
-        lab.results.extend(await run_cases(cases, await _makers(lab, _FileCases(model, names, cases))))
-    return _report(lab, [case for cases in groups.values() for case in cases])
+    try:
+        for (model, names), cases in groups.items():
+            try:
+                makers = await _makers(lab, _FileCases(model, names, cases))
+            except VlmtuiError as error:
+                for file in dict.fromkeys(case.file for case in cases):
+                    lab.failed(file, error)
+            else:
+                await run_cases(cases, makers, lab.results)
+    finally:  # also after Ctrl+C
+        code = _report(lab, [case for cases in groups.values() for case in cases])
+    return code
 
 
 def _compare_scores(before: Path, now: Path, *, as_json: bool) -> int:
@@ -382,8 +426,11 @@ async def _check_engines(lab: Lab) -> int:
     names = [name for name in arguments.on if name != PROCESSOR]
     if not names:
         raise VlmtuiError(ErrorKind.BAD_USAGE, "Name an engine with --on to compare with the processor.")
-    models = await asyncio.to_thread(models_on, names, lab.application, home, arguments)
-    base = home or next((model for model in models if not is_remote(model)), models[0])
+    models = await lab.models(names, home)
+    known = [model for model in models.values() if not isinstance(model, VlmtuiError)]
+    base = home or next((model for model in known if not is_remote(model)), known[0] if known else None)
+    if base is None:
+        raise next(error for error in models.values() if isinstance(error, VlmtuiError))
     cases = lab.own_cases(base)
     engines: dict[str, MakeSides] = {}
     is_alone = len(names) == 1
@@ -392,11 +439,14 @@ async def _check_engines(lab: Lab) -> int:
         engines[PROCESSOR] = lab.by_processor(base)
     elif is_alone:
         note(f"The files of {one_line(base.spec.name)} are not on this machine: its prompts are not compared.")
-    for name, model in zip(names, models, strict=True):
+    for name, model in models.items():
         sight = partial(_look, lab, base) if is_alone and "image" in base.family.takes else None
         engines[name] = lab.by_engine(name, model, sight=sight)
-    lab.results.extend(await run_cases(cases, engines))
-    return _report(lab, cases, family_of=base)
+    try:
+        await run_cases(cases, engines, lab.results)
+    finally:  # also after Ctrl+C
+        code = _report(lab, cases, family_of=base)
+    return code
 
 
 async def _look(lab: Lab, model: Model, engine: Engine) -> None:
@@ -406,25 +456,24 @@ async def _look(lab: Lab, model: Model, engine: Engine) -> None:
     folder.mkdir()
     images = await asyncio.to_thread(draw_images, folder, lab.media)
     expected: dict[str, int] = {}
+    around: int | None = None
     if model_folder(model.spec.model) is not None:
-        cases = [case_of(family, name, "chat", (user_turn(ASKED, [image]),)) for name, image in images.items()]
-        sides = await lab.by_processor(model)(cases, ())
-        expected = {
-            name: sum(span.tokens for span in side.media)
-            for name, side in zip(images, sides, strict=True)
-            if side.media
-        }
+        shown = [(), *((image,) for image in images.values())]
+        cases = [case_of(family, "image", "chat", (user_turn(ASKED, some),)) for some in shown]
+        text, *sides = [side async for side in lab.by_processor(model)(cases, [()] * len(cases))]
+        for name, side in zip(images, sides, strict=True):
+            if side.media:
+                expected[name] = sum(span.tokens for span in side.media)
+                around = len(side.token_ids) - len(text.token_ids) - expected[name] if text.token_ids else None
     else:
         settings = settings_of(family, engine_args=model.spec.engine_args)
         estimates = {name: estimated_tokens(family, image, settings=settings) for name, image in images.items()}
         expected = {name: tokens for name, tokens in estimates.items() if tokens is not None}
-    lab.images.extend(await send_images(engine, family, images, expected, sampling))
+    lab.images.extend(await send_images(engine, family, images, expected, sampling, around))
     if any(one.outcome is SightOutcome.ENDED for one in lab.images):
         return
-    cases_asked = await asyncio.to_thread(questions, folder, lab.media)
-    for case in cases_asked:
+    for case in await asyncio.to_thread(questions, folder, lab.media):
         lab.questions.append(await ask_question(engine, family, case, sampling))
-    lab.matters.append(await images_matter(engine, family, cases_asked, sampling))
 
 
 async def _read(lab: Lab, path: Path) -> _FileCases:
@@ -476,15 +525,17 @@ async def _makers(lab: Lab, found: _FileCases) -> dict[str, MakeSides]:
         return engines
     home = lab.model(found.model)
     adapters = [find_adapter(one) for one in dict.fromkeys(case.request.adapter for case in found.cases) if one]
-    models = await asyncio.to_thread(models_on, names, lab.application, home, arguments)
-    if not arguments.model and not all(map(is_remote, models)) and model_folder(home.spec.model) is None:
+    models = await lab.models(names, home)
+    is_local = any(not isinstance(model, VlmtuiError) and not is_remote(model) for model in models.values())
+    if not arguments.model and is_local and model_folder(home.spec.model) is None:
         message = f"{found.model} is not downloaded, and a file alone can't start a download."
-        lab.failed(found.cases[0].file, bad_input(message, hint=f"If you want it, add --model {found.model}."))
-        return {}
+        raise bad_input(message, hint=f"If you want it, add --model {found.model}.")
     is_asked = bool(arguments.on) or any(case.made_by for case in found.cases)
-    for name, one in zip(names, models, strict=True):
-        takes_all = is_remote(one) or all(takes_adapter(one.spec, adapter) for adapter in adapters)
-        engines[name] = lab.by_engine(name, one if takes_all else with_adapters(one, *adapters), is_asked=is_asked)
+    for name, one in models.items():
+        if not isinstance(one, VlmtuiError) and not is_remote(one):
+            own = [adapter for adapter in adapters if not takes_adapter(one.spec, adapter)]
+            one = with_adapters(one, *adapters) if own else one
+        engines[name] = lab.by_engine(name, one, is_asked=is_asked)
     return engines
 
 
@@ -521,7 +572,8 @@ def _report(lab: Lab, cases: Sequence[CheckCase], *, family_of: Model | None = N
     failed = sum(bool(one.error) for one in results)
     differing = sum(one.first is not None for one in results)
     wrong = any(one.outcome in (SightOutcome.WRONG, SightOutcome.ENDED) for one in lab.images)
-    is_blind = wrong or False in lab.matters or sees(lab.questions) is False
+    unused = bool(lab.questions and lab.looks) and not any(looks for _, looks in lab.looks)
+    is_blind = wrong or unused or sees(lab.questions) is False
     refused = [one for one in lab.images if one.outcome is SightOutcome.REFUSED and one.expected is not None]
     unasked = [one for one in lab.questions if one.outcome is QuestionOutcome.FAILED]
     sections = _sections(lab, cases)
@@ -568,7 +620,8 @@ def _sections(lab: Lab, cases: Sequence[CheckCase]) -> list[Section]:
         rows = [_row(one, stages) for one in lab.results]
         if not any(one.file for one in lab.results):
             head, rows = head[1:], [row[1:] for row in rows]
-        lines = [*(line for one in lab.results for line in _details(one)), *_engine_lines(lab, cases)]
+        lines = [line for one in lab.results for line in _details(one)]
+        lines += [*_look_lines(lab), *_engine_lines(lab, cases)]
         found.append(Section("Where they differ", head, rows, lines))
     if lab.images:
         rows = [[one.name, _count(one.expected), _count(one.told), one.outcome.value] for one in lab.images]
@@ -576,15 +629,16 @@ def _sections(lab: Lab, cases: Sequence[CheckCase]) -> list[Section]:
         found.append(Section("Images of difficult sizes", ("image", "expected", "counted", ""), rows, lines))
     if lab.questions:
         rows = [
-            [one.skill, one_line(one.asked), one_line(one.seen), one.expected, one.outcome.value]
+            [one.skill, one_line(one.asked), _cut(one_line(one.seen)), one.expected, one.outcome.value]
             for one in lab.questions
         ]
         lines = [_VERDICTS[sees(lab.questions)]]
-        if lab.matters and (matters := lab.matters[0]) is not None:
-            change = "changes" if matters else "does not change"
-            lines.append(f"Another image {change} the probabilities of the answer's first token.")
         found.append(Section("Questions about images", ("about", "question", "answer", "expected", ""), rows, lines))
     return found
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _ANSWER_MAX else f"{text[: _ANSWER_MAX - 1]}…"
 
 
 def _count(tokens: int | None) -> str:
@@ -622,6 +676,22 @@ def _engine_lines(lab: Lab, cases: Sequence[CheckCase]) -> list[str]:
     return lines
 
 
+def _looks(lab: Lab) -> dict[str, tuple[int, int]]:
+    """Return for each engine the number of answers that depend on their images, and of all that were scored."""
+    counts: dict[str, tuple[int, int]] = {}
+    for name, looks in lab.looks:
+        used, total = counts.get(name, (0, 0))
+        counts[name] = used + looks, total + 1
+    return counts
+
+
+def _look_lines(lab: Lab) -> list[str]:
+    return [
+        f"{one_line(name)}: uses the images in {used:,} of {total:,} items: {share_text(used, total)}"
+        for name, (used, total) in _looks(lab).items()
+    ]
+
+
 def _value_text(value: object) -> str:
     return "default" if value is None else one_line(str(value))
 
@@ -641,8 +711,11 @@ def _as_json(lab: Lab) -> dict[str, object]:
             }
             for one in lab.results
         ],
+        "uses_images": [
+            {"engine": name, "items": total, "used": used, "interval": interval(used, total)}
+            for name, (used, total) in _looks(lab).items()
+        ],
         "images": msgspec.to_builtins(lab.images),
         "questions": msgspec.to_builtins(lab.questions),
         "sees": sees(lab.questions),
-        "images_matter": lab.matters[0] if lab.matters else None,
     }

@@ -101,7 +101,11 @@ class CommandParser(_Parser):
             getattr(importlib.import_module(f"vlmtui.cli.{module}"), f"fill_{function.rstrip('_')}")(self)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, and let options stand between the files of a command that takes several."""
+        is_first = bool(self._command)
         self.fill()
+        if is_first and any(one.nargs in ("*", "+") and not one.option_strings for one in self._actions):
+            return self.parse_known_intermixed_args(args, namespace)  # which calls this again
         return super().parse_known_args(args, namespace)
 
     def format_help(self) -> str:

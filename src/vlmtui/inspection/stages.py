@@ -72,6 +72,9 @@ class CheckedSide(msgspec.Struct, frozen=True, kw_only=True):
     noise: float | None = None
     """The largest difference between this side's own log-probabilities when it computes the same again; None: not
     measured."""
+    grey: float | None = None
+    """How likely the answer is with grey images in place of its own: the natural logarithm of the ratio. None: not
+    measured."""
     dtype: str = ""
     """The number format of the weights; empty: unknown."""
     prompt_tokens: int | None = None

@@ -4,7 +4,7 @@ The base is the recorded result, completed by the first engine; without one, the
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -34,27 +34,36 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
         return first_difference(self.stages)
 
 
-MakeSides = Callable[[Sequence[CheckCase], Sequence[tuple[int, ...]]], Awaitable[list[CheckedSide]]]
-"""Returns an engine's results for cases, in order. The second argument: for each case the tokens of the base's answer,
-empty if there is none. Raises VlmtuiError if the engine can't be loaded."""
+MakeSides = Callable[[Sequence[CheckCase], Sequence[tuple[int, ...]]], AsyncIterator[CheckedSide]]
+"""Yields an engine's results for cases, in order. The second argument: for each case the tokens of the base's answer,
+empty if there is none. Raises VlmtuiError if the engine can't be found or loaded."""
 
 
-async def run_cases(cases: Sequence[CheckCase], engines: Mapping[str, MakeSides]) -> list[CheckResult]:
-    """Run all cases on each engine in turn, and compare the results with the base. Return the comparisons by case; an
-    engine that is itself the base is not compared."""
+async def run_cases(cases: Sequence[CheckCase], engines: Mapping[str, MakeSides], results: list[CheckResult]) -> None:
+    """Run all cases on each engine in turn, and compare the results with the base. Add the comparisons to `results`, by
+    case; if cancelled, those of the cases that are done. An engine that is itself the base is not compared."""
     made: dict[str, list[CheckedSide]] = {}
+    try:
+        for name, make in engines.items():
+            answers = [_base_answer(case, at, made) for at, case in enumerate(cases)]
+            made[name] = []
+            try:
+                async for side in make(cases, answers):
+                    made[name].append(side)
+            except VlmtuiError as error:
+                results.append(CheckResult(engine=name, error=text_of(error)))
+                if all(case.recorded is None for case in cases) and not any(made.values()):
+                    break  # there is no base
+    finally:
+        results += _compared(cases, made)
+
+
+def _compared(cases: Sequence[CheckCase], made: Mapping[str, list[CheckedSide]]) -> list[CheckResult]:
     found = []
-    for name, make in engines.items():
-        try:
-            made[name] = await make(cases, [_base_answer(case, at, made) for at, case in enumerate(cases)])
-        except VlmtuiError as error:
-            found.append(CheckResult(engine=name, error=text_of(error)))
-            if all(case.recorded is None for case in cases):
-                break  # there is no base
     for at, case in enumerate(cases):
-        first = next((sides[at] for sides in made.values() if not sides[at].error), None)
-        for name, sides in made.items():
-            now = sides[at]
+        here = {name: sides[at] for name, sides in made.items() if at < len(sides)}
+        first = next((side for side in here.values() if not side.error), None)
+        for name, now in here.items():
             base = _base(case.recorded, first if first is not now else None)
             if base is None and not now.error:
                 continue
@@ -76,7 +85,7 @@ def _base_answer(case: CheckCase, at: int, made: Mapping[str, list[CheckedSide]]
     """Return the tokens of the base's answer to a case; empty if there is none yet."""
     if case.recorded is not None and case.recorded.answer_ids:
         return case.recorded.answer_ids
-    return next((sides[at].answer_ids for sides in made.values() if sides[at].answer_ids), ())
+    return next((sides[at].answer_ids for sides in made.values() if at < len(sides) and sides[at].answer_ids), ())
 
 
 def _base(recorded: CheckedSide | None, first: CheckedSide | None) -> CheckedSide | None:

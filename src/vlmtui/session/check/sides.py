@@ -1,16 +1,27 @@
-"""An engine's results for the cases of a check: prompt, pixels, answer, log-probabilities and their noise."""
+"""An engine's results for the cases of a check: prompt, pixels, answer, log-probabilities and their noise. They can be
+kept in a folder, for a check that goes on after it was stopped."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from vlmtui.domain.capabilities import lack, require_capability
-from vlmtui.domain.conversation import ChatPrompt, MessagesPrompt, Prompt, RawPrompt, all_attachments, attachments_of
+from vlmtui.domain.conversation import (
+    ChatPrompt,
+    MessagesPrompt,
+    Prompt,
+    RawPrompt,
+    all_attachments,
+    attachments_of,
+    with_attachments,
+)
+from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import (
     Finished,
     GenerateRequest,
@@ -23,10 +34,14 @@ from vlmtui.domain.generation import (
 from vlmtui.domain.model_reading import FORMS, PromptCase, ReadRequest, RenderCase
 from vlmtui.engine.interface import Engine, ModelReader
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.files import write_atomically
+from vlmtui.inspection.build import fingerprint_of, without_paths
 from vlmtui.inspection.lint.check import tokenizer_fault
 from vlmtui.inspection.lint.subject import in_each_form
 from vlmtui.inspection.stages import CheckedSide, noise_between
+from vlmtui.media.changed_images import grey_image
 from vlmtui.paths import private_dir
+from vlmtui.reading import is_file, read_struct
 from vlmtui.registry.estimate import settings_of
 from vlmtui.registry.hub_cache import model_folder
 from vlmtui.registry.match import Model
@@ -34,6 +49,7 @@ from vlmtui.registry.model_files import error_of, file_faults
 from vlmtui.registry.schema import Family
 from vlmtui.session.check.cases import CheckCase
 from vlmtui.session.dials import variables_of
+from vlmtui.session.fan_out import MATTERS
 from vlmtui.session.generation import broken_off, whole_answer
 from vlmtui.session.lint import download_hint
 
@@ -41,6 +57,56 @@ _TOP = 20
 """Log-probabilities to request for each token: vLLM's default limit."""
 _BATCH = 4
 """Fewest requests that are sent together to measure the noise."""
+_PART = 8
+"""Cases whose results are kept together: those that a stopped check asks again at most."""
+_KEPT_BYTES_MAX = 100_000_000
+
+
+def kept_files(
+    info: EngineInfo, cases: Sequence[CheckCase], answers: Sequence[tuple[int, ...]], folder: Path, *, is_asked: bool
+) -> list[Path]:
+    """Return the file for each case's result in `folder`. Its name is a digest of the request, the base's answer, and
+    the engine: what determines it, and its version, device and files as it tells them."""
+    found = []
+    for case, answer in zip(cases, answers, strict=True):
+        request = msgspec.structs.replace(case.request, request_id="", prompt=without_paths(case.request.prompt))
+        everything = info.spec, fingerprint_of(info), info.files, request, answer, is_asked
+        found.append(folder / f"{hashlib.sha256(msgspec.json.encode(everything)).hexdigest()}.json")
+    return found
+
+
+async def sides_in_parts(
+    engine: Engine,
+    cases: Sequence[CheckCase],
+    folder: Path,
+    answers: Sequence[tuple[int, ...]],
+    *,
+    is_asked: bool,
+    files: Sequence[Path] = (),
+) -> AsyncIterator[CheckedSide]:
+    """Yield what `sides_by_engine` returns, a few cases at a time. `files`: for each case, the file in `folder` with
+    its result, if it was computed before; if not, it is written, unless it has an error. Raises VlmtuiError."""
+    for start in range(0, len(cases), _PART):
+        part = range(start, min(start + _PART, len(cases)))
+        found = {at: side for at in part if files and (side := _kept_side(files[at])) is not None}
+        asked = [at for at in part if at not in found]
+        given = [cases[at] for at in asked], folder, [answers[at] for at in asked]
+        for at, side in zip(asked, await sides_by_engine(engine, *given, is_asked=is_asked), strict=True):
+            found[at] = side
+            if files and not side.error:
+                write_atomically(files[at], msgspec.json.encode(side))
+        for at in part:
+            yield found[at]
+
+
+def _kept_side(file: Path) -> CheckedSide | None:
+    """Return the result in a file; None if there is none, or one of its pixel values is gone."""
+    try:
+        side = read_struct(file, CheckedSide, bytes_max=_KEPT_BYTES_MAX)
+    except VlmtuiError:
+        return None
+    values = [Path(path) for medium in side.seen for path in medium.values]
+    return side if all(path.parent == file.parent and is_file(path) for path in values) else None
 
 
 async def sides_by_engine(
@@ -62,21 +128,26 @@ async def sides_by_engine(
         require_capability(engine.info, "render_only")
     private = private_dir(folder)
     sides = [await _side(engine, case.request, private, is_asked=is_asked) for case in cases]
-    return await _with_noise(engine, cases, sides, answers or [()] * len(cases)) if is_asked else sides
+    return await _with_noise(engine, cases, sides, answers or [()] * len(cases), private) if is_asked else sides
 
 
 async def _with_noise(
-    engine: Engine, cases: Sequence[CheckCase], sides: Sequence[CheckedSide], answers: Sequence[tuple[int, ...]]
+    engine: Engine,
+    cases: Sequence[CheckCase],
+    sides: Sequence[CheckedSide],
+    answers: Sequence[tuple[int, ...]],
+    folder: Path,
 ) -> list[CheckedSide]:
-    """Compute the log-probabilities again, once for itself and in a batch, and note the largest difference."""
+    """Compute the log-probabilities again, once for itself and in a batch, and note the largest difference; and once
+    with grey images. `folder`: for these."""
     if engine.info is None or lack(engine.info, "logprobs"):
         return list(sides)
     tokens = [answer or side.answer_ids for answer, side in zip(answers, sides, strict=True)]
     can_score = not lack(engine.info, "scores")
     asked = [at for at, side in enumerate(sides) if not side.error and (side.logprobs or (can_score and tokens[at]))]
 
-    async def again(at: int) -> tuple[TokenLogprob, ...]:
-        request = cases[at].request
+    async def again(at: int, prompt: Prompt | None = None) -> tuple[TokenLogprob, ...]:
+        request = msgspec.structs.replace(cases[at].request, prompt=prompt or cases[at].request.prompt)
         scored: Request = (
             ScoreRequest(
                 request_id="",
@@ -99,12 +170,44 @@ async def _with_noise(
     for at in asked:
         runs = [sides[at].logprobs, *(run for number, run in together if number == at)]
         noises = [noise_between(alone[at], run) for run in runs]
+        grey = await asyncio.to_thread(_in_grey, cases[at].request.prompt, folder)
         found[at] = msgspec.structs.replace(
             sides[at],
             fixed=alone[at] if can_score and tokens[at] else (),
             noise=max((one for one in noises if one is not None), default=None),
+            grey=_log_ratio(alone[at], await again(at, grey)) if grey is not None else None,
         )
     return found
+
+
+def _log_ratio(own: Sequence[TokenLogprob], other: Sequence[TokenLogprob]) -> float | None:
+    """Return how likely the answer `own` is in `other`: the natural logarithm of the ratio, up to and with the first
+    token at which another was chosen there. None: unknown."""
+    total = 0.0
+    for one, there in zip(own, other, strict=False):
+        known = {there.token_id: there.logprob} | {each.token_id: each.logprob for each in there.top}
+        total += known.get(one.token_id, min(known.values())) - one.logprob
+        if one.token_id != there.token_id:
+            break
+    return total if own and other else None
+
+
+def _in_grey(prompt: Prompt, folder: Path) -> Prompt | None:
+    """Return the prompt with grey images in place of its own; None if it has none, or one is gone. Blocking."""
+    if not any(item.modality == "image" for item in attachments_of(prompt)):
+        return None
+    try:
+        return with_attachments(prompt, lambda one: grey_image(one, folder) if one.modality == "image" else one)
+    except VlmtuiError:
+        return None
+
+
+def uses_images(side: CheckedSide) -> bool | None:
+    """Return whether an answer depends on its images: with grey ones it is half as likely or less, or twice as likely
+    or more, and that is more than the noise. None: not measured."""
+    if side.grey is None:
+        return None
+    return abs(side.grey) > max(-math.log(MATTERS), (side.noise or 0.0) * len(side.answer_ids))
 
 
 async def _side(engine: Engine, request: GenerateRequest, folder: Path, *, is_asked: bool) -> CheckedSide:

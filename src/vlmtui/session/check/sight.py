@@ -11,16 +11,13 @@ from pathlib import Path
 import msgspec
 from PIL import Image
 
-from vlmtui.domain.capabilities import lack
 from vlmtui.domain.conversation import Attachment, user_turn
 from vlmtui.domain.generation import Finished
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError
-from vlmtui.inspection.stages import noise_between
 from vlmtui.media.images import stage_image
 from vlmtui.registry.schema import Family
-from vlmtui.session.check.questions import Question
 from vlmtui.session.generation import Answer, broken_off, make_request, whole_answer
 
 ASKED = "What is in this image?"
@@ -30,7 +27,6 @@ _SMALL = (300, 200)
 _ORIENTATION = 0x0112
 _TURNED = 6
 """The EXIF orientation of an image whose right side is its top."""
-_LOGPROBS = 20
 
 
 class SightOutcome(StrEnum):
@@ -55,7 +51,7 @@ class SentImage(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens that it should take, by the model's own processor or the family's record; None: unknown."""
     told: int | None = None
     """The tokens that the engine counted for it. If the engine tells the number of all tokens alone: those that the
-    image added to the prompt, with the tokens around it."""
+    image added to the prompt, less the tokens around it if these are known."""
     message: str = ""
     """Why it failed. Hostile text."""
 
@@ -83,15 +79,20 @@ def draw_images(folder: Path, media: Path) -> dict[str, Attachment]:
 
 
 async def send_images(
-    engine: Engine, family: Family, images: Mapping[str, Attachment], expected: Mapping[str, int], sampling: Sampling
+    engine: Engine,
+    family: Family,
+    images: Mapping[str, Attachment],
+    expected: Mapping[str, int],
+    sampling: Sampling,
+    around: int | None,
 ) -> list[SentImage]:
     """Ask about each image, and compare its tokens with those expected. Stops after an image that ended the engine.
 
-    `expected`: the tokens of each image, by name, without those around it; names may be missing."""
+    `expected`: the tokens of each image, by name, without those around it; names may be missing. `around`: the tokens
+    around each image. If they are unknown, and the engine tells the number of all tokens alone, the first image tells
+    them, and only the others are judged."""
     text_tokens = (await _asked(engine, family, [], sampling)).usage.prompt_tokens
     found: list[SentImage] = []
-    around: int | None = None
-    """The tokens around each image, if the engine tells the number of all tokens alone."""
     for name, image in images.items():
         wanted = expected.get(name)
         try:
@@ -104,39 +105,23 @@ async def send_images(
                 break
             continue
         spans = answer.prompt.media if answer.prompt is not None else ()
+        is_judged, told = wanted is not None, None
         if spans:
-            told: int | None = sum(span.tokens for span in spans)
-            is_right = told == wanted
-        else:
-            told = answer.usage.prompt_tokens - text_tokens if answer.usage.prompt_tokens and text_tokens else None
-            more = told - wanted if told is not None and wanted is not None else None
-            around = more if around is None and more is not None and more >= 0 else around
-            is_right = more is not None and more == around
+            told = sum(span.tokens for span in spans)
+        elif answer.usage.prompt_tokens and text_tokens:
+            told = answer.usage.prompt_tokens - text_tokens
+            if around is None and wanted is not None and told >= wanted:
+                around, is_judged = told - wanted, False
+            told -= around or 0
         outcome = (
             SightOutcome.UNKNOWN
-            if told is None or wanted is None
+            if told is None or not is_judged
             else SightOutcome.RIGHT
-            if is_right
+            if told == wanted
             else SightOutcome.WRONG
         )
         found.append(SentImage(name=name, outcome=outcome, expected=wanted, told=told))
     return found
-
-
-async def images_matter(
-    engine: Engine, family: Family, questions: Sequence[Question], sampling: Sampling
-) -> bool | None:
-    """Return whether the same question about another image changes the probabilities of the first token by more than
-    asking again does; None if the engine reports none."""
-    if lack(engine.info, "logprobs"):
-        return None
-    first, other = (one.turns[-1].attachments for one in questions[:2])
-    runs = [
-        tuple((await _asked(engine, family, images, sampling, logprobs=_LOGPROBS)).logprobs[:1])
-        for images in (first, first, other)
-    ]
-    noise, apart = noise_between(runs[0], runs[1]), noise_between(runs[0], runs[2])
-    return None if noise is None or apart is None else apart > noise
 
 
 async def _is_alive(engine: Engine, family: Family, sampling: Sampling) -> bool:
@@ -148,12 +133,10 @@ async def _is_alive(engine: Engine, family: Family, sampling: Sampling) -> bool:
     return True
 
 
-async def _asked(
-    engine: Engine, family: Family, images: Sequence[Attachment], sampling: Sampling, *, logprobs: int | None = None
-) -> Answer:
+async def _asked(engine: Engine, family: Family, images: Sequence[Attachment], sampling: Sampling) -> Answer:
     """Return an answer of one token. Raises VlmtuiError."""
     sampling = msgspec.structs.replace(sampling, temperature=0.0, max_tokens=1)
-    request = make_request(family, [user_turn(ASKED, images)], sampling, logprobs=logprobs)
+    request = make_request(family, [user_turn(ASKED, images)], sampling)
     answer = await whole_answer(engine, request)
     if not isinstance(answer.outcome, Finished):
         raise (answer.failure or broken_off("").failure).error()
