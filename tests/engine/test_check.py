@@ -55,7 +55,7 @@ def test_the_bundled_model_sees(vlmtui: CommandLine, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     ran = vlmtui("check", "--on", "shapes", "--html", str(page))
     assert ran.code == 0, ran.out + ran.err
-    assert "It sees." in ran.out and "shapes: uses the images in 7 of 7 items" in ran.out
+    assert "It sees." in ran.out and "shapes: uses the images in 8 of 8 items" in ran.out
     rows = [row.split() for row in ran.out.splitlines()]
     for row in (["448×448", "36", "36", "right"], ["8000×8000", "36", "36", "right"], ["1×2000", "?", "?", "refused"]):
         assert row in rows

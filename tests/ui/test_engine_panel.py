@@ -89,6 +89,16 @@ async def test_an_engine_without_metrics_is_reported(make_app: MakeApp) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await opened(pilot)
         await until(pilot, lambda: "doesn't report its requests" in text_of(screen, "#state"))
+        assert not screen.query_one("#check").display
+
+
+async def test_the_command_that_checks_a_server_can_be_copied(make_app: MakeApp) -> None:
+    spec = msgspec.structs.replace(DEFAULT_SPEC, backend="remote", model="it's", name="it's at http://box:8000")
+    app = make_app(ScriptedHost(load=[], info=scripted_info(spec)), initial_model="shapes")
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        await until(pilot, lambda: screen.query_one("#check").display)
+        assert text_of(screen, "#check").endswith("vlmtui check --on 'http://box:8000 it'\"'\"'s'")
 
 
 def test_the_graph_is_of_the_last_five_minutes_and_a_restart_is_no_speed() -> None:

@@ -474,6 +474,12 @@ async def test_other_servers_have_no_videos_and_no_logprobs(server: FaultServer)
     assert "scale-out" not in str(engine.info.remedies), "no flag of vLLM helps there"
     assert lack(engine.info, "raw_media").endswith("in raw prompts. It reports no version of vLLM.")
     assert "--trust" not in engine.info.remedies["message_prompts"]
+    film = Attachment(
+        modality="video", name="a.mp4", path="a.mp4", sha256="a", width=8, height=8, size_bytes=9, format=""
+    )
+    with pytest.raises(VlmtuiError, match="gets only images"):
+        assert [one async for one in engine.generate(request(ChatPrompt(turns=(user_turn("What?", [film]),))))]
+    assert not server.bodies
 
 
 async def test_an_old_server_gets_raw_prompts_through_a_template(server: FaultServer, tmp_path: Path) -> None:

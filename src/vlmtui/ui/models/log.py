@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 
@@ -14,6 +15,7 @@ from textual.events import Resize
 from textual.widgets import Sparkline, Static
 
 from vlmtui.domain.capabilities import lack
+from vlmtui.domain.engine import REMOTE_BACKEND
 from vlmtui.domain.metrics import EngineMetrics, Percentiles, RankMetrics
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError
@@ -106,9 +108,14 @@ class EnginePanel(Vertical):
         yield Static("Tokens a second, last five minutes", id="about", markup=False)
         yield Sparkline([], id="speed")
         yield Static(id="ranks", markup=False)
+        yield Static(id="check", markup=False)
 
-    def show(self, meter: EngineMeter, lacking: str) -> None:
-        """Show the newest metrics. `lacking`: why the engine reports no metrics; empty if it reports them."""
+    def show(self, meter: EngineMeter, lacking: str, server: str) -> None:
+        """Show the newest metrics. `lacking`: why the engine reports no metrics; empty if it reports them. `server`:
+        its name for `vlmtui check`; empty for an engine here."""
+        self.query_one("#check").display = bool(server)
+        command = f"vlmtui check --on {shlex.quote(server)}"
+        self.query_one("#check", Static).update(Content.assemble(("Does it see its images?\n", "$muted"), command))
         found = meter.newest
         has_ranks = found is not None and len(found.ranks) > 1
         self.query_one("#about").display = self.query_one("#speed").display = found is not None
@@ -270,7 +277,10 @@ class LogScreen(SearchScreen):
     def _show_metrics(self) -> None:
         info = self.engines.info
         lacking = "No engine is loaded." if self._measured is None else lack(info, "metrics")
-        self.query_one(EnginePanel).show(self._meter, lacking)
+        server = ""
+        if self._measured is not None and info is not None and info.spec.backend == REMOTE_BACKEND:
+            server = one_line(f"{info.spec.name.rpartition(' at ')[2]} {info.spec.model}")
+        self.query_one(EnginePanel).show(self._meter, lacking, server)
 
     def on_resize(self, event: Resize) -> None:
         self.set_class(event.size.width >= _BESIDE_COLUMNS, "-beside")

@@ -320,6 +320,9 @@ class RemoteEngine:
     async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
         attachments = attachments_of(request.prompt)
         self._placeholders.check(request.prompt, attachments)
+        if not self._facts.version and any(one.modality != "image" for one in attachments):
+            message = f"{self._api.shown} is not vLLM's server, and gets only images from vlmtui."
+            raise VlmtuiError(ErrorKind.UNSUPPORTED, message, hint="Remove the video or audio.")
         media = await read_media(attachments)
         request = await self._as_written(request, media)
         if self._facts.version and self._facts.tokenizes:

@@ -99,7 +99,7 @@ async def probe(api: ServerApi, named: str | None = None) -> ServerFacts:
     models = await _listed(api, named)
     latency_s = time.monotonic() - started
     if not models:
-        hint = "Start it with a model."
+        hint = "Start it with a model. If it has one that it doesn't list, name that."
         raise VlmtuiError(ErrorKind.MODEL_UNKNOWN, f"{api.shown} serves no model.", hint=hint)
     name = models[0].id
     version = await _field(api, "/version", "version")
