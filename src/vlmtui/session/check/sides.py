@@ -49,8 +49,8 @@ from vlmtui.registry.model_files import error_of, file_faults
 from vlmtui.registry.schema import Family
 from vlmtui.session.check.cases import CheckCase
 from vlmtui.session.dials import variables_of
-from vlmtui.session.fan_out import MATTERS
 from vlmtui.session.generation import broken_off, whole_answer
+from vlmtui.session.lanes import MATTERS
 from vlmtui.session.lint import download_hint
 
 _TOP = 20
