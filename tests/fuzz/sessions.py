@@ -26,7 +26,7 @@ from vlmtui.ui.services import Services
 _LINES_MAX = 12
 _LINES = (
     "What is in this image?\n/set temperature=0.5\n/retry\n/branch 1\n/branch 99\n/new\nnew text\n",
-    "/attach cat.png\n[Image #1] and [Image #9]?\n/detach 1\n/detach 7\n/save chat.md\n/save chat.json\n/save\n",
+    "/attach cat.png\n[Image #1] and [Image #9]?\n/detach 1\n/detach 7\n/export chat.md\n/export chat.json\n/export\n",
     "/help\n/model\n/model none\n/stop\n//no command\n/none x\n/compare\n/system Be brief.\n/system\n",
 )
 _PARAMETERS = b"""[sampling]

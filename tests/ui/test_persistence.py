@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from textual.widgets import OptionList, Static
+from textual.widgets import Input, OptionList, Static
 
 from tests.support.scripted_engine import Die, Hold, KeptAnswer, ScriptedEngine, ScriptedHost
 from tests.support.waiting import until_chat
@@ -51,7 +51,7 @@ from vlmtui.store.store import Store
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.conversations import ConversationsScreen
 from vlmtui.ui.services import Delays
-from vlmtui.ui.widgets.dialogs import ChoiceScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 
 
 @pytest.fixture
@@ -284,6 +284,30 @@ async def test_the_model_that_answered_last_is_loaded_again_on_request(chatting:
         await chat.send("/earlier")
         await chat.until(lambda: bool(chosen))
         assert chosen[0].family.family == "smolvlm"
+
+
+async def test_a_conversation_is_exported_from_the_chat_and_from_the_list(
+    chatting: StartChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with chatting(["A red circle."]) as chat:
+        await chat.lead("x")
+        await chat.until(lambda: "There is no message to export yet." in chat.notes)
+        await chat.say("What is this?")
+        await chat.lead("x")
+        await chat.until(lambda: isinstance(chat.app.screen, NameScreen))
+        offered = chat.app.screen.query_one(Input)
+        assert offered.value == f"what-is-this-{chat.controller.id}.md"
+        await chat.pilot.press("enter")
+        await chat.until(lambda: f"Written: {offered.value}" in chat.notes)
+        assert "A red circle." in (tmp_path / offered.value).read_text()
+        await chat.pilot.press("ctrl+l")
+        await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))
+        await chat.pilot.press("w")
+        await chat.until(lambda: isinstance(chat.app.screen, NameScreen))
+        chat.app.screen.query_one(Input).value = "all.json"
+        await chat.pilot.press("enter")
+        await chat.until(lambda: (tmp_path / "all.json").exists())
 
 
 def is_shown(chat: Chat, text: str) -> bool:

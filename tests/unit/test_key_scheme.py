@@ -79,7 +79,7 @@ def test_an_action_has_at_most_two_keys() -> None:
 
 def test_the_first_commands_of_the_menu_are_those_that_people_need() -> None:
     first = [action.slash for action in matching_actions("/")][:8]
-    assert first == ["/attach", "/compare", "/inspect", "/fan", "/retry", "/edit", "/find", "/save"]
+    assert first == ["/attach", "/compare", "/inspect", "/fan", "/retry", "/edit", "/find", "/export"]
 
 
 def test_nothing_is_reached_by_a_function_key_or_alt_alone() -> None:

@@ -151,12 +151,12 @@ async def test_changed_files_of_the_model_are_told_and_a_command_loads_them(tmp_
 async def test_answers_branch_and_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     host = ScriptedHost(answers=[["one"], ["two"]])
-    lines = ("hello", "/retry", "/branch 1", "/save chat.md", "/save chat.md", "/save")
+    lines = ("hello", "/retry", "/branch 1", "/export chat.md", "/export chat.md", "/export")
     text, _ = await said(tmp_path, *lines, host=host)
     assert "answer 2/2" in text and "answer 1/2" in text
     written = (tmp_path / "chat.md").read_text()
     assert "one" in written and "two" not in written
-    assert "chat.md already exists." in text and "/save takes a file name." in text
+    assert "chat.md already exists." in text and "/export takes a file name." in text
 
 
 async def test_settings_apply_to_the_next_message(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_a_whole_session_has_no_escape_sequence(tmp_path: Path, picture: Path) -
         session.say("/set temperature 0.5", "0.5", PROMPT)
         session.say(f"/attach {picture}", "]> ")
         session.say("/detach", "Removed [Image #2].", PROMPT)
-        session.say(f"/save {tmp_path}/chat.md", "Saved ", PROMPT)
+        session.say(f"/export {tmp_path}/chat.md", "Written: ", PROMPT)
         session.say("/new", "A new conversation", PROMPT)
         session.say("/help", "/attach PATH", PROMPT)
         session.process.sendcontrol("d")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from vlmtui.cli.output import note, print_error, print_json, print_table
 from vlmtui.cli.streams import is_utf8, read_input
 from vlmtui.domain.times import local_time
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.export.conversation import DEFAULT, FORMATS, Place, format_of, write_document
+from vlmtui.export.conversation import DEFAULT, FORMATS, Place, file_name_of, format_of, write_document
 from vlmtui.paths import Paths
 from vlmtui.reading import is_folder
 from vlmtui.store.document import DOCUMENT_BYTES_MAX, Document, add_document, document_of, read_document
@@ -28,7 +27,6 @@ _JSON = frozenset({"json", "openai"})
 _PAGE = 500
 _READABLE = frozenset({ErrorKind.DISK_FULL, ErrorKind.BAD_INPUT})
 """Errors after which the store may still be opened for reading; a full disk causes either."""
-_NO_WORD = re.compile(r"[^\w]+")
 
 
 def fill_conversations(conversations: argparse.ArgumentParser) -> None:
@@ -95,7 +93,7 @@ def export(arguments: argparse.Namespace) -> int:
             if target is None:
                 _print(document_of(store, one.id), kind)
                 continue
-            into = target / _file_name(one, kind) if arguments.all or is_folder(target) else target
+            into = target / file_name_of(one, kind) if arguments.all or is_folder(target) else target
             try:
                 _warn(write_document(document_of(store, one.id), into, kind))
             except VlmtuiError as error:
@@ -211,13 +209,6 @@ def _print(document: Document, kind: str) -> None:
 def _warn(damaged: Sequence[str]) -> None:
     for name in damaged:
         note(f"warning: the stored file of {name} is damaged, so the export is without it.")
-
-
-def _file_name(conversation: ConversationRecord, kind: str) -> str:
-    """Return a file name such as `a-red-circle-01hx….md`; letters and digits of any script stay."""
-    words = _NO_WORD.sub("-", visible(conversation.title).lower()).strip("-_")
-    title = words.encode()[:60].decode(errors="ignore").strip("-")
-    return "-".join(part for part in (title, conversation.id) if part) + FORMATS[kind].suffixes[0]
 
 
 def _title(conversation: ConversationRecord) -> str:

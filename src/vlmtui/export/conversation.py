@@ -21,6 +21,7 @@ from vlmtui.media.content_store import require_intact
 from vlmtui.media.paths import is_url, public_address
 from vlmtui.reading import is_file
 from vlmtui.store.document import Document, DocumentMedia, DocumentTurn, with_attachments
+from vlmtui.store.records import ConversationRecord
 from vlmtui.store.tables import to_json_text
 from vlmtui.text import one_line, visible
 
@@ -35,6 +36,7 @@ _SUBTYPES = {
     ".m4a": "mp4",
 }
 """Subtypes of media types that differ from the suffix."""
+_NO_WORD = re.compile(r"[^\w]+")
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
 
 
@@ -287,6 +289,13 @@ FORMATS = {
     "openai": Format((".openai.json",), to_openai),
 }
 DEFAULT = "md"
+
+
+def file_name_of(conversation: ConversationRecord, kind: str) -> str:
+    """Return a file name such as `a-red-circle-01hx….md`; letters and digits of any script stay."""
+    words = _NO_WORD.sub("-", visible(conversation.title).lower()).strip("-_")
+    title = words.encode()[:60].decode(errors="ignore").strip("-")
+    return "-".join(part for part in (title, conversation.id) if part) + FORMATS[kind].suffixes[0]
 
 
 def format_of(path: Path) -> str:

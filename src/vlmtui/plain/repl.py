@@ -55,7 +55,7 @@ ELSEWHERE: Mapping[str, str] = {
     "cleanup": "`vlmtui ps` and `vlmtui stop`",
     "compare": "`vlmtui ask --mode both …`",
     "conversations": "`vlmtui conversations` and `vlmtui --plain --resume ID`",
-    "copy_answer": "/save FILE",
+    "copy_answer": "/export FILE",
     "engine": "`vlmtui --plain --engine NAME --continue`",
     "fan_out": "`vlmtui ask --fan-out seed=1..3 …`",
     "inspect": "`vlmtui prompt MODEL …` and `vlmtui ask --json …`",
@@ -118,7 +118,7 @@ class Repl:
             "new_chat": self._new_chat,
             "quit": self._quit,
             "regenerate": self._answer_again,
-            "save": self._save,
+            "export": self._export,
             "set": self._set,
             "stop": self._stop,
             "system": self._set_system_prompt,
@@ -388,7 +388,7 @@ class Repl:
         everything = self._chat.branch.all
         shown = everything[-newest:]
         if len(everything) > len(shown):
-            self.tell(f"{len(everything) - len(shown):,} earlier messages; /save FILE writes all.")
+            self.tell(f"{len(everything) - len(shown):,} earlier messages; /export FILE writes all.")
         for number, exchange in enumerate(shown, len(everything) - len(shown) + 1):
             media = [f"  {one_line(item.name)}, {attachment_facts(item)}" for item in exchange.user.attachments]
             self._write_lines(f"{number} You: {exchange.user.text}", *media)
@@ -416,10 +416,12 @@ class Repl:
         if resumed.record is not None and (text := not_used(resumed.record)):
             self.tell(text)
 
-    async def _save(self, argument: str) -> None:
-        from vlmtui.session.conversation import save_conversation
+    async def _export(self, argument: str) -> None:
+        from vlmtui.session.conversation import export_conversation
 
-        await save_conversation(self._chat, argument, self)
+        if not argument:
+            raise bad_input("/export takes a file name.", hint="FILE.md or .html to read, .json with everything.")
+        await export_conversation(self._chat.recorder.store, await self._chat.stored_id(), argument, self)
 
     # -- attachments
 

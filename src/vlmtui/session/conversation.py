@@ -39,6 +39,7 @@ from vlmtui.store.records import ConversationId, GenerationRecord, StoredDraft, 
 from vlmtui.text import one_line
 
 if TYPE_CHECKING:
+    from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.conversation_holder import Teller
     from vlmtui.store.store import Store
 
@@ -168,6 +169,13 @@ class Conversation:
         record = self.last.record if self.last is not None else None
         name = record.made_by.name if record is not None and record.made_by is not None else ""
         return "" if model is None or name == model.spec.name else one_line(name)
+
+    async def stored_id(self) -> ConversationId:
+        """Store what is not stored yet, and return the id. Raises VlmtuiError if there is no message."""
+        await self.recorder.flush()
+        if self.id is None:
+            raise bad_input("There is no message to export yet.")
+        return self.id
 
     def number_of(self, exchange: Exchange) -> int:
         """Return the exchange's number in the conversation, from 1."""
@@ -470,22 +478,17 @@ async def head_of(conversation: Conversation) -> Head:
     return Head(stored.title or known, stored.imported)
 
 
-async def save_conversation(chat: Conversation, name: str, teller: Teller) -> None:
-    """Write the conversation to a new file, in the format of its suffix, and report the path. Raises VlmtuiError."""
+async def export_conversation(store: AsyncStore, conversation: ConversationId, name: str, teller: Teller) -> None:
+    """Write a stored conversation to a new file, in the format of its suffix, and report the path. Raises
+    VlmtuiError."""
     from vlmtui.export.conversation import format_of, write_document
     from vlmtui.store.document import document_of
 
-    await chat.recorder.flush()
-    conversation = chat.id
-    if not name:
-        raise bad_input("/save takes a file name.", hint="FILE.md or .html to read, .json with everything.")
-    if conversation is None:
-        raise bad_input("There is no message to save yet.")
     path = Path(name).expanduser()
     if is_file(path):
         raise bad_input(f"{one_line(name)} already exists.", hint="Choose another name.")
-    document = await chat.recorder.store.run(lambda store: document_of(store, conversation))
+    document = await store.run(lambda store: document_of(store, conversation))
     for damaged in await asyncio.to_thread(write_document, document, path, format_of(path)):
         text = f"The stored file of {one_line(damaged)} is damaged, so the export is without it."
         teller.tell(text, severity="warning")
-    teller.tell(f"Saved {one_line(str(path))}")
+    teller.tell(f"Written: {one_line(str(path))}")

@@ -462,6 +462,9 @@ class VlmtuiApp(App[ExitReport | None]):
     def on_conversations_screen_conversation_chosen(self, event: ConversationsScreen.ConversationChosen) -> None:
         self.stored.open(event.id, event.turn, event.words)
 
+    def on_conversations_screen_export_wanted(self, event: ConversationsScreen.ExportWanted) -> None:
+        self.start_dialog(partial(self.perform, partial(self.stored.export, event.id)))
+
     def on_conversations_screen_new_chat_wanted(self) -> None:
         from vlmtui.ui.conversations import ConversationsScreen
 

@@ -192,6 +192,12 @@ class ConversationsScreen(Screen[None]):
         words: str = ""
         """The words to highlight."""
 
+    @dataclass
+    class ExportWanted(Message):
+        """Write this conversation to a file."""
+
+        id: ConversationId
+
     class NewChatWanted(Message):
         """Start a new conversation."""
 
@@ -279,7 +285,7 @@ class ConversationsScreen(Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         match action:
-            case "open" | "rename" | "pin" | "delete":
+            case "open" | "rename" | "pin" | "delete" | "export":
                 return self.is_mounted and self._view.current is not None
             case "undo":
                 return bool(self.conversations.deleted)
@@ -309,6 +315,11 @@ class ConversationsScreen(Screen[None]):
         entry = self._view.current
         if entry is not None:
             self._change(self.conversations.toggle_pin(entry))
+
+    def action_export(self) -> None:
+        """Write the highlighted conversation to a file."""
+        if (entry := self._view.current) is not None:
+            self.post_message(self.ExportWanted(entry.id))
 
     def action_delete(self) -> None:
         """Delete the highlighted conversation; undo restores it."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.text import one_line
+from vlmtui.ui.terminal.key_queue import ask_user
 
 if TYPE_CHECKING:
     from vlmtui.session.resume import ResumePoint
@@ -75,6 +76,23 @@ class StoredConversations:
         except VlmtuiError as error:
             self._app.tell_error(error)
         self._app.conversation.tell_notice()
+
+    async def export(self, conversation: ConversationId, name: str = "") -> None:
+        """Write a conversation to a file in the format of its suffix; ask for its name if none is given. Raises
+        VlmtuiError."""
+        from vlmtui.export.conversation import DEFAULT, file_name_of
+        from vlmtui.session.conversation import export_conversation
+        from vlmtui.ui.widgets.dialogs import NameScreen
+
+        store = self._app.services.store
+        if not name:
+            found = await store.run(lambda store: store.conversation(conversation))
+            hint = ".md or .html to read · .json with everything"
+            asked = NameScreen("Export to", value=file_name_of(found, DEFAULT), hint=hint)
+            chosen = await ask_user(self._app, asked)
+            name = chosen or ""
+        if name:
+            await export_conversation(store, conversation, name, self._app)
 
     async def load_model_of(self, conversation: ConversationId) -> None:
         """Load the model that answered last in a conversation. Raises VlmtuiError if it is not known here."""

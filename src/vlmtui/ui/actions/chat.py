@@ -64,7 +64,13 @@ CHAT = Scope(
             usage="/edit NUMBER",
         ),
         Action("search", "Find", "Find a text in the conversation.", leader="slash", usage="/find"),
-        Action("save", "Save", "Save the conversation as FILE.md, FILE.html or FILE.json.", usage="/save FILE"),
+        Action(
+            "export",
+            "Export",
+            "Write the conversation to a file: Markdown, a web page, or JSON with everything.",
+            leader="x",
+            usage="/export FILE",
+        ),
         Action("settings", "Settings", "System prompt and sampling.", "f2", leader="comma", usage="/settings"),
         Action("copy_answer", "Copy", "Copy the last answer to your clipboard.", leader="y", usage="/copy"),
         Action(

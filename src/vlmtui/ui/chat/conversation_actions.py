@@ -42,10 +42,10 @@ class Branches(ChatPart):
         if self._chat.id is not None and self._chat.other_model(self._engines.model):
             await self._app.stored.load_model_of(self._chat.id)
 
-    async def action_save(self, name: str = "") -> None:
-        from vlmtui.session.conversation import save_conversation
-
-        await save_conversation(self._chat, name, self._app)
+    @dialog
+    async def action_export(self, name: str = "") -> None:
+        """Write the conversation to a file; ask for its name if none is given."""
+        await self._app.stored.export(await self._chat.stored_id(), name)
 
     async def action_edit(self, number: str = "") -> None:
         """Edit message `number`, or else the selected or the last message. Sending creates a branch."""
