@@ -23,7 +23,7 @@ from vlmtui.domain.generation import (
     View,
 )
 from vlmtui.domain.sampling import Sampling
-from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.stages import CheckedSide, Stage, StageOutcome
 from vlmtui.media.stage import stage
@@ -170,6 +170,22 @@ async def test_all_tokens_of_the_prompt_tell_those_of_an_image(tmp_path: Path) -
     for around, outcomes in ((0, ["right", "wrong count"]), (None, ["not counted", "wrong count"])):
         found = await send_images(RepeatingEngine(), family, images, expected, Sampling(), around)
         assert [one.outcome.value for one in found] == outcomes
+
+
+class Refuser(RepeatingEngine):
+    """An engine that refuses images, in its own words."""
+
+    async def _events_of(self, request: Request) -> AsyncGenerator[EngineEvent, None]:
+        if attachments_of(request.prompt):
+            raise VlmtuiError(ErrorKind.BAD_INPUT, "It refused.", detail="aspect ratio 2000")
+        async for event in super()._events_of(request):
+            yield event
+
+
+async def test_a_refused_image_has_the_engines_own_words(tmp_path: Path) -> None:
+    family, image = Registry.bundled()["shapes"], stage(bundled("samples") / "circle.png", tmp_path)
+    (found,) = await send_images(Refuser(), family, {"a": image}, {}, Sampling(), None)
+    assert (found.outcome.value, found.message) == ("refused", "It refused. aspect ratio 2000")
 
 
 def test_a_fingerprint_names_the_changes() -> None:

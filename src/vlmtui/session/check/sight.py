@@ -18,6 +18,7 @@ from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.images import stage_image
 from vlmtui.registry.schema import Family
+from vlmtui.session.check.sides import text_of
 from vlmtui.session.generation import Answer, broken_off, make_request, whole_answer
 
 ASKED = "What is in this image?"
@@ -100,7 +101,7 @@ async def send_images(
         except VlmtuiError as error:
             ended = not await _is_alive(engine, family, sampling)
             outcome = SightOutcome.ENDED if ended else SightOutcome.REFUSED
-            found.append(SentImage(name=name, outcome=outcome, expected=wanted, message=str(error)))
+            found.append(SentImage(name=name, outcome=outcome, expected=wanted, message=text_of(error)))
             if ended:
                 break
             continue

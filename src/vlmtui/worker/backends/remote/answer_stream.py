@@ -100,8 +100,7 @@ class AnswerReader:
             message, hint = "The model called a tool, and vlmtui has none.", "Ask it to answer without tools."
             raise VlmtuiError(ErrorKind.NO_ANSWER, message, detail=_short(self._calls), hint=hint)
         if self._refusal:
-            message, hint = "The model refused to answer.", "Its own words are above."
-            raise VlmtuiError(ErrorKind.NO_ANSWER, message, detail=_short(self._refusal), hint=hint)
+            raise VlmtuiError(ErrorKind.NO_ANSWER, "The model refused to answer.", detail=_short(self._refusal))
         if self._index is None:
             message = f"{shown} sent no answer in OpenAI's format: no event has choices."
             raise VlmtuiError(ErrorKind.NO_ANSWER, message, hint="Give the address of its OpenAI-compatible API.")

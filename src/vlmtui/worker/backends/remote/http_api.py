@@ -232,11 +232,11 @@ def _meaning(text: str, code: int | None, shown: str, *, is_answering: bool = Fa
         return ServerError(known.kind, known.message, status, detail=known.detail, hint=known.hint)
     kind = ErrorKind.BAD_INPUT if 400 <= status < 500 else ErrorKind.INTERNAL
     if is_answering:
-        message, hint = f"{shown} ended the answer with an error{told}.", "What came is kept. Its own words are above."
+        message, hint = f"{shown} ended the answer with an error{told}.", "What came is kept."
     elif status in RATE_LIMITED:
         kind, message, hint = ErrorKind.ENGINE_BUSY, f"{shown} takes no more requests now{told}.", _LATER
     else:
-        message, hint = f"{shown} refused the request{told}.", "Its own words are above."
+        message, hint = f"{shown} refused the request{told}.", ""
     return ServerError(kind, message, status, detail=said, hint=hint)
 
 
