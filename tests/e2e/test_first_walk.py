@@ -107,7 +107,7 @@ async def test_the_tour_works(loaded_worker: Paths, tmp_path: Path, monkeypatch:
         await user.writes(f"{OTHER}<|im_end|>")
         await user.follows("Send both")
         await user.waits_for(lambda: screen.comparison.is_over)
-        await user.waits_for("First difference: token")
+        await user.waits_for("Answers differ at token")
 
         await user.follows("Back")
         await user.waits_for(lambda: isinstance(app.screen, ChatScreen))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -325,7 +326,7 @@ async def test_harmless_findings_are_marked_and_sent(comparing: StartComparing) 
         await compare.until(lambda: len(compare.findings.findings) == 1)
         assert not compare.findings.findings[0].blocks
         await compare.send()
-        assert "Sent with a warning: The user turn is not closed" in compare.text_of("#raw-answer .mark")
+        assert shown(compare).count("The user turn is not closed") == 1, "it is said once"
         await compare.press("f6")
         await compare.until(lambda: "Prompts: different" in compare.difference)
         assert "− chat template" in compare.difference
@@ -337,7 +338,7 @@ async def test_the_prompts_are_compared_before_anything_is_sent(comparing: Start
     async with comparing(image=True) as compare:
         await compare.write(compare.editor.text.replace("user\n", "user"))
         await compare.press("f6")
-        said = "the chat template adds “↵” after “<|im_start|>user”"
+        said = "the raw prompt lacks “↵” after “<|im_start|>user”"
         await compare.until(lambda: said in compare.difference)
         assert "Compared once both answers are complete." in compare.difference
         assert compare.chat.host.engine.requests == []
@@ -360,8 +361,8 @@ async def test_a_change_after_the_answers_is_reported(comparing: StartComparing)
         await compare.send()
         await compare.write(compare.editor.text + "x")
         await compare.press("f6")
-        await compare.until(lambda: "This is the prompt that was sent" in compare.difference)
-        assert "Prompts: identical" in compare.difference
+        await compare.until(lambda: "The answers are to the raw prompt before your edit" in compare.difference)
+        assert "Prompts: different" in compare.difference
 
 
 async def test_an_answer_is_stale_until_its_prompt_is_restored_or_sent(
@@ -419,13 +420,29 @@ async def test_a_side_opens_in_the_inspector(comparing: StartComparing) -> None:
 
 async def test_log_probabilities_stand_at_the_first_differing_token(comparing: StartComparing) -> None:
     async with comparing(["A", " red", " cat."], ["A", " blue", " cat."]) as compare:
-        await compare.chat.lead("percent_sign")
-        await compare.until(lambda: "log-probabilities" in compare.text_of("#settings"))
         await compare.send()
+        await compare.until(lambda: "Answers differ at token 1:" in compare.text_of("#verdict"))
+        assert "chat ·red −0.25 (·blue unlikely)  raw ·blue −0.25 (·red unlikely)" in compare.text_of("#verdict")
         await compare.press("f6")
-        await compare.until(lambda: "First differing token: 1" in compare.difference)
-        assert "·red  log-probability -0.250 (77.9%)" in compare.difference
-        assert "·blue  log-probability -0.250 (77.9%)" in compare.difference
+        await compare.until(lambda: "First difference: token 1" in compare.difference)
+        assert "·red  −0.25 nats (77.9 %)" in compare.difference
+        assert "·blue  −0.25 nats (77.9 %)" in compare.difference
+
+
+async def test_a_verdict_says_where_the_prompts_differ_while_one_types(comparing: StartComparing) -> None:
+    async with comparing(["A."], ["A."]) as compare:
+        await compare.until(lambda: compare.text_of("#verdict").startswith("Prompts identical · "))
+        whole = compare.editor.text
+        await compare.write(whole.removesuffix("<|im_start|>assistant\n"))
+        told = "raw prompt lacks “<|im_start|>assistant↵” at the end"
+        await compare.until(lambda: told in compare.text_of("#verdict"))
+        assert re.match(r"Prompts differ at token \d+: ", compare.text_of("#verdict"))
+        assert compare.chat.host.engine.requests == []
+        await compare.send()
+        await compare.until(lambda: compare.text_of("#verdict").endswith("\nAnswers identical"))
+        await compare.write(whole)
+        await compare.until(lambda: compare.text_of("#verdict").startswith("Prompts identical"))
+        assert compare.text_of("#verdict").endswith("Answers identical  before your edit")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (99, 30)])
@@ -436,7 +453,7 @@ async def test_a_narrow_terminal_shows_one_side_at_a_time(comparing: StartCompar
         def shown() -> list[bool]:
             return [side.region.area > 0 for side in sides]
 
-        for expected in ([True, False, False], [False, True, False], [False, False, True], [True, False, False]):
+        for expected in ([False, True, False], [False, False, True], [True, False, False], [False, True, False]):
             await compare.until(lambda expected=expected: shown() == expected)  # type: ignore[misc]
             await compare.press("f6")
         assert compare.text_of("#tabs").split()[:3] == ["Chat", "Raw", "Difference"]
@@ -454,7 +471,7 @@ async def test_the_narrowest_footer_leads_to_the_other_view_and_to_the_answers(
 async def test_the_footer_has_one_order_in_all_views(comparing: StartComparing) -> None:
     titles = ["Send both", "Back", "Next view"]
     async with comparing(size=(80, 24)) as compare:
-        for side in ("#chat-side", "#raw-side", "#difference"):
+        for side in ("#raw-side", "#difference", "#chat-side"):
             await compare.until(lambda side=side: compare.screen.query_one(side).has_pseudo_class("focus-within"))  # type: ignore[misc]
             await compare.until(lambda: [title for title in footer(compare) if title in titles] == titles)
             await compare.press("f6")
@@ -532,9 +549,7 @@ async def test_a_stored_comparison_opens_read_only_and_runs_again(comparing: Sta
         assert "[Image #1 cat.png · 16 tokens]" in written(kept.query_one("#raw-prompt", PromptView))
         await compare.press("f6")
         await chat.until(lambda: "Answers: different" in written(kept.query_one(DiffView)))
-        assert "the chat template adds “↵” after" in written(kept.query_one(DiffView))
-        assert "stored without log-probabilities" in written(kept.query_one(DiffView))
-        assert "Turn on log-probabilities" not in written(kept.query_one(DiffView))
+        assert "the raw prompt lacks “↵” after" in written(kept.query_one(DiffView))
         await compare.press("ctrl+r")
         await chat.until(lambda: isinstance(chat.app.screen, CompareScreen))
         await compare.until(lambda: compare.text_of("#raw-head") == "Raw prompt · your text")
@@ -613,7 +628,6 @@ async def test_the_pictures_are_in_view_where_there_is_room(comparing: StartComp
 @pytest.mark.slow
 async def test_a_megabyte_is_pasted_into_the_raw_prompt_and_taken_back(comparing: StartComparing) -> None:
     async with comparing(size=(80, 24)) as compare:
-        await compare.press("f6")
         await compare.until(lambda: compare.editor.has_focus)
         before = compare.editor.text
         pasted = "".join(f"line {number} with <|im_start|> in it\n" for number in range(30_000))

@@ -174,7 +174,6 @@ async def test_identical_prompts_and_answers_are_reported(cat: Attachment) -> No
 
 async def test_the_first_differing_token_has_requested_log_probabilities(cat: Attachment) -> None:
     comparison, engine = comparing(cat), await ready(["a", " red", " circle"], ["a", " blue", " circle"])
-    comparison.logprobs = True
     await filled(comparison, engine)
     comparison.draft.text = comparison.draft.text.replace("user\n", "user")
     await asked(comparison, engine)
@@ -182,7 +181,7 @@ async def test_the_first_differing_token_has_requested_log_probabilities(cat: At
     difference = comparison.difference()
     assert difference.prompts is not None
     assert not difference.prompts.identical
-    assert any(said.startswith("the chat template adds “↵”") for said in difference.prompts.findings)
+    assert any(said.startswith("the raw prompt lacks “↵”") for said in difference.prompts.findings)
     found = difference.divergence
     assert found is not None
     assert found.left is not None
@@ -226,7 +225,8 @@ async def test_harmless_findings_are_reported_and_sent() -> None:
     comparison, engine = comparing(), await ready()
     await filled(comparison, engine)
     comparison.draft.text = comparison.draft.text.replace("<|im_end|>", "")
-    (finding,) = comparison.prepare()
+    (finding,) = comparison.check(comparison.draft.text)
+    comparison.prepare()
     assert "<|im_end|>" in finding.message
     comparison.begin(engine)
     await comparison.answer()
@@ -237,7 +237,6 @@ async def test_harmless_findings_are_reported_and_sent() -> None:
 
 async def test_a_document_is_read_again_as_it_was(cat: Attachment) -> None:
     comparison, engine = comparing(cat), await ready(["a", " red", " circle"], ["a", " blue", " circle"])
-    comparison.logprobs = True
     await filled(comparison, engine)
     await asked(comparison, engine)
     document = comparison.document()

@@ -183,10 +183,12 @@ def prompt_of(*tokens: str) -> PromptReady:
 
 def test_another_rendering_is_told_by_the_texts_that_differ() -> None:
     plain, thinking = prompt_of("<s>", "Hi", "<a>"), prompt_of("<s>", "Think", " first.", "Hi", "<a>")
-    assert rendering_change(plain, thinking) == "prompt: +“Think first.”"
-    assert rendering_change(thinking, plain) == "prompt: −“Think first.”"
+    assert rendering_change(plain, thinking) == "this prompt adds “Think first.” after “<s>”"
+    assert rendering_change(thinking, plain) == "this prompt lacks “Think first.” after “<s>”"
     several = prompt_of("<s>", "Hi", "/no", "<a>", "Hi", "/no", "<a>")
-    assert rendering_change(prompt_of("<s>", "Hi", "<a>", "Hi", "<a>"), several) == "prompt: +“/no” 2 times"
+    assert rendering_change(prompt_of("<s>", "Hi", "<a>", "Hi", "<a>"), several) == (
+        "this prompt adds “/no” after “<s>Hi” · this prompt adds “/no” after “<a>Hi”"
+    )
 
 
 def test_a_variable_that_an_engine_ignores_is_told() -> None:

@@ -24,7 +24,7 @@ from vlmtui.inspection.sequence_diff import Operation
 from vlmtui.inspection.tokens import Piece
 from vlmtui.media.content_store import place
 from vlmtui.reading import shown_name
-from vlmtui.text import visible
+from vlmtui.text import token_place, visible
 
 ReadMedia = Callable[[MediaRecord], bytes | None]
 """Returns the bytes of a media file, or None if it is unavailable."""
@@ -136,10 +136,10 @@ def difference_lines(comparison: Comparison) -> list[str]:
         return []
     lines = ["The prompts are identical." if found.prompts_identical else "The prompts differ."]
     if found.prompt_first_divergence is not None:
-        lines[-1] += f" First at token {found.prompt_first_divergence:,}."
+        lines[-1] += f" First at {token_place(found.prompt_first_divergence)}."
     lines.append("The answers are identical." if found.answers_identical else "The answers differ.")
     if found.answer_first_divergence is not None:
-        lines[-1] += f" First at token {found.answer_first_divergence:,}."
+        lines[-1] += f" First at {token_place(found.answer_first_divergence)}."
     return [*lines, *(finding for finding in found.findings if finding != "no difference")]
 
 

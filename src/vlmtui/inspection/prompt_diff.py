@@ -126,7 +126,8 @@ def _finding(
         back = _steps_back(before, pieces)
         added = [*before, *pieces][len(before) - back : len(before) + len(pieces) - back]
         where = "at the end" if is_last and not back else _after(before[: len(before) - back])
-        return f"{names[which]} adds {quoted(sides[which].text(added))} {where}"
+        does = f"{names[1]} lacks" if span.left else f"{names[1]} adds"
+        return f"{does} {quoted(sides[which].text(added))} {where}"
     texts = [side.text(pieces) for side, pieces in zip(sides, (span.left, span.right), strict=True)]
     after = _after(before)
     if texts[0] == texts[1]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Literal
 
 import msgspec
@@ -25,6 +25,8 @@ Style = Literal["text", "special", "media"]
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]")
 LOOKS_SPECIAL = re.compile(r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>|</?s>|\[/?INST\]|<(?:start|end)_of_[a-z]+>")
 """Matches special tokens in prompts whose vocabulary is unknown."""
+_UNIT = re.compile(rf"{LOOKS_SPECIAL.pattern}|\w+|\s|[^\w\s]")
+"""What is compared in two turns: special tokens, words, and single other characters."""
 _ROLES = {"developer": "system", "human": "user", "model": "assistant"}
 _COMMON_HEAD = re.compile(
     r"<[^<>\s]{1,40}>(system|developer|user|human|assistant|model|tool)(?=[\s<])|<[|｜](system|user|assistant)[|｜]>",
@@ -39,6 +41,8 @@ class Run(msgspec.Struct, frozen=True):
     text: str
     style: Style = "text"
     differs: bool = False
+    raw_length: int | None = None
+    """Its number of characters in the raw prompt; None: as many as `text` has."""
 
 
 class Fold(msgspec.Struct, frozen=True):
@@ -274,11 +278,17 @@ class PromptTurn(msgspec.Struct, frozen=True):
         return self.text, self.media_hashes
 
 
+Ranges = tuple[tuple[int, int], ...]
+"""Ranges of a turn's text, in order. An empty range is where the other prompt has more text."""
+
+
 class TurnPair(msgspec.Struct, frozen=True):
     """Corresponding turns of two prompts; None if a prompt lacks the turn."""
 
     left: PromptTurn | None
     right: PromptTurn | None
+    changes: tuple[Ranges, Ranges] = ((), ())
+    """What only the left turn has, and what only the right one has."""
 
     @property
     def is_equal(self) -> bool:
@@ -294,11 +304,43 @@ def aligned(left: Sequence[PromptTurn], right: Sequence[PromptTurn]) -> list[Tur
         for inner in diff_blocks([one.role for one in ours], [one.role for one in theirs]):
             some, others = ours[inner.left_start : inner.left_end], theirs[inner.right_start : inner.right_end]
             if inner.operation == "equal":
-                pairs += [TurnPair(one, other) for one, other in zip(some, others, strict=True)]
+                pairs += [TurnPair(*both, _changes(*both)) for both in zip(some, others, strict=True)]
             else:
-                pairs += [TurnPair(one, None) for one in some]
-                pairs += [TurnPair(None, other) for other in others]
+                pairs += [TurnPair(one, None, (((0, len(one.text)),), ())) for one in some]
+                pairs += [TurnPair(None, other, ((), ((0, len(other.text)),))) for other in others]
     return pairs
+
+
+def _changes(left: PromptTurn, right: PromptTurn) -> tuple[Ranges, Ranges]:
+    if left.text == right.text:  # then only images differ, or nothing
+        whole = ((0, len(left.text)),) if left.key != right.key else ()
+        return whole, whole
+    units = [_UNIT.findall(turn.text) for turn in (left, right)]
+    starts = [[0, *accumulate(map(len, one))] for one in units]
+    blocks = [block for block in diff_blocks(*units) if block.operation != "equal"]
+    ours = ((starts[0][block.left_start], starts[0][block.left_end]) for block in blocks)
+    theirs = ((starts[1][block.right_start], starts[1][block.right_end]) for block in blocks)
+    return tuple(ours), tuple(theirs)
+
+
+def marked_runs(turn: PromptTurn, changed: Ranges) -> Iterator[Run]:
+    """Yield the turn's runs, divided so that those in the ranges `changed` differ, and no others."""
+    starts, edges = [start for start, _ in changed], sorted({edge for one in changed for edge in one})
+    at = 0
+
+    def differs(start: int) -> bool:
+        last = bisect_right(starts, start) - 1
+        return last >= 0 and start < changed[last][1]
+
+    for run in turn.runs:
+        if run.raw_length is not None:
+            yield msgspec.structs.replace(run, differs=differs(at))
+            at += run.raw_length
+            continue
+        end = at + len(run.text)
+        for start, stop in pairwise((at, *edges[bisect_right(edges, at) : bisect_left(edges, end)], end)):
+            yield msgspec.structs.replace(run, text=run.text[start - at : stop - at], differs=differs(start))
+        at = end
 
 
 def raw_turns(text: str, family: Family, placed: Sequence[PlaceholderSlot]) -> list[PromptTurn]:
@@ -327,7 +369,7 @@ def rendered_turns(parts: Sequence[PromptPart], family: Family) -> list[PromptTu
     for start, part in zip(starts, parts, strict=False):
         at = max(bisect_right(heads, start) - 1, 0)
         if not part.text or part.media_hash is not None:
-            runs[at] += part.runs
+            runs[at] += [msgspec.structs.replace(run, raw_length=len(part.text)) for run in part.runs]
             hashes[at] += [part.media_hash] if part.text and part.media_hash is not None else []
             continue
         for run in part.runs:

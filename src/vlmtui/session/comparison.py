@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.capabilities import require_capability
+from vlmtui.domain.capabilities import lack, require_capability
 from vlmtui.domain.conversation import Attachment, Prompt, RawPrompt, Turn, all_attachments, attachments_of
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import Cancelled, Failed, Failure, Finished, GenerateRequest, PromptReady, Token
@@ -178,8 +178,6 @@ class Difference(msgspec.Struct, frozen=True):
     """Sides without a complete answer."""
     is_stale: bool = False
     """True if the raw prompt was edited since."""
-    is_stored: bool = False
-    """True if it is of an earlier comparison from the store."""
     problem: VlmtuiError | None = None
     """Why nothing can be compared."""
 
@@ -354,8 +352,8 @@ class ComparedSide:
 
     @property
     def prompt(self) -> PromptReady | None:
-        """The newest prompt, sent or rendered."""
-        return (self.answer.prompt if self.answer else None) or self.rendered
+        """The newest prompt, rendered or sent."""
+        return self.rendered or (self.answer.prompt if self.answer else None)
 
     def recorded(self) -> Side:
         """Return the side in the form of a comparison document."""
@@ -394,8 +392,6 @@ class PromptComparison:
     """The registry's families: a raw prompt is checked for the placeholders of all of them."""
     adapter: str = ""
     """The LoRA adapter's folder for both sides; empty: none, or the engine's own."""
-    logprobs: bool = False
-    """Whether the next answers come with log-probabilities."""
     sampling: Sampling = field(init=False)
     """The sampling of the last requests, with the seed that was drawn for them."""
     chat: ComparedSide = field(init=False)
@@ -476,9 +472,11 @@ class PromptComparison:
         """Render the chat side's prompt. Raises VlmtuiError."""
         return await self._render(engine, self.chat, self.chat_prompt())
 
-    async def render_raw(self, engine: Engine) -> PromptReady:
-        """Render the raw prompt as edited. Raises VlmtuiError."""
-        return await self._render(engine, self.raw, self.raw_prompt())
+    async def render_raw(self, engine: Callable[[], Engine]) -> None:
+        """Render the raw prompt as edited, unless the answer already tells this prompt's tokens. Raises VlmtuiError."""
+        self.raw.rendered = None
+        if self.raw.prompt is None or self.is_stale:
+            await self._render(engine(), self.raw, self.raw_prompt())
 
     async def template_text(self, engine: Callable[[], Engine]) -> tuple[str, str]:
         """Return the editor's initial text, and its origin (`TEMPLATE`): the raw prompt that the family's record makes.
@@ -517,32 +515,29 @@ class PromptComparison:
         """Return a raw prompt's placeholders with their attachments."""
         return placeholders(text, self.family, self.raw_attachments())
 
-    def require_sendable(self) -> list[Finding]:
-        """Return the problems of the raw prompt. Raises VlmtuiError if it must not be sent."""
+    def require_sendable(self) -> None:
+        """Raise VlmtuiError if the raw prompt must not be sent."""
         if not self.draft.text:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "The raw prompt is empty.", remedy=Remedy.FILL_RAW_PROMPT)
-        findings = self.check(self.draft.text)
-        blocking = next((finding for finding in findings if finding.blocks), None)
+        blocking = next((finding for finding in self.check(self.draft.text) if finding.blocks), None)
         if blocking is not None:
             hint, remedy = (f"To fix it: {blocking.fix.label}.", Remedy.APPLY_FIX) if blocking.fix else ("", None)
-            message = f"Not sent: {blocking.message}"
+            message = f"Can't send: {blocking.message}"
             raise VlmtuiError(ErrorKind.PLACEHOLDER_MISMATCH, message, hint=hint, remedy=remedy)
-        return findings
 
-    def prepare(self) -> list[Finding]:
-        """Check both prompts, and draw a seed if the sampling needs one. Return the raw prompt's problems. Raises
-        VlmtuiError, and then changes nothing."""
+    def prepare(self) -> None:
+        """Check both prompts, and draw a seed if the sampling needs one. Raises VlmtuiError, and then changes
+        nothing."""
         if self.is_running:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "Both answers are still running.", remedy=Remedy.STOP_COMPARISON)
-        findings = self.require_sendable()
+        self.require_sendable()
         self.chat_prompt()
         self.sampling = with_seed(self.settings)
-        return findings
 
     @property
     def alternatives(self) -> int | None:
-        """The number of log-probabilities to request per token; None: none."""
-        return ALTERNATIVES if self.logprobs else None
+        """The number of log-probabilities to request per token; None: the engine tells none."""
+        return None if lack(self.info, "logprobs") else ALTERNATIVES
 
     def begin(self, engine: Engine, in_flight: InFlightRequest | None = None) -> None:
         """Create new lanes for both sides. `in_flight`: the conversation's request for the chat side, if there is one;
@@ -550,6 +545,7 @@ class PromptComparison:
         raw = self._spec("raw", self._request(self.raw_prompt()))
         chat = in_flight.request if in_flight is not None else self._request(self.chat_prompt())
         self.chat.lane, self.raw.lane = Lane(self._spec("chat", chat), engine, in_flight), Lane(raw, engine)
+        self.raw.rendered = None
         self._lanes = Lanes([self.chat.lane, self.raw.lane])
 
     async def answer(self) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import enum
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -30,8 +29,9 @@ from vlmtui.domain.sampling import PARAMETERS, Number, Sampling, find_parameter
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
 from vlmtui.inspection.answer_diff import AnswerDiff, answer_diff
+from vlmtui.inspection.build import texts_of
+from vlmtui.inspection.prompt_diff import PromptTokens, prompt_diff
 from vlmtui.inspection.replay import Comparison
-from vlmtui.inspection.sequence_diff import diff_blocks
 from vlmtui.registry.match import Model
 from vlmtui.registry.schema import Family
 from vlmtui.session.adapters import NONE, find_adapter
@@ -53,7 +53,7 @@ from vlmtui.session.lanes import (
 )
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.resume import Generation
-from vlmtui.text import is_number, one_line, quoted, token_place
+from vlmtui.text import is_number, one_line, token_place
 
 PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE = "prompt", "system", "image", "pixels", "engine"
 ADAPTER = "adapter"
@@ -63,8 +63,6 @@ MOST = 8
 REQUESTS_MAX = 64
 """Most requests of a plan."""
 PIXELS_LEAST = 28 * 28
-_OWN_PROMPT = (PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE, ADAPTER)
-"""Parameters whose values give each request another prompt or model: their answers are never grouped together."""
 _NOUNS = {
     PROMPT: "prompts",
     SYSTEM: "system prompts",
@@ -73,12 +71,11 @@ _NOUNS = {
     ENGINE: "engines",
     ADAPTER: "adapters",
 }
+"""Parameters whose values give each request another prompt or model: their answers are never grouped together."""
 _RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")
 _VALUE = r'(?:"[^"]*"|[^\s,="])+'
 _PART = re.compile(rf"([A-Za-z_][\w.-]*)\s*=\s*({_VALUE}(?:\s*,\s*{_VALUE})*)(?=\s|$)")
 _TEXTS = (PROMPT, SYSTEM)
-_CHANGE_MAX = 60
-"""Characters shown of a text that another rendering leaves out or adds."""
 _CHANGES_MAX = 3
 _EXAMPLE = "For instance seed=1..8 temperature=0.7,1.2, or image=sent,none,grey."
 
@@ -220,7 +217,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def prompt_values(self) -> list[tuple[Number | str, ...]]:
         """For each request the values that give it a prompt or a model of its own."""
-        names = [name for name in self.varied if name in _OWN_PROMPT or name in PROMPT_DIALS or "." in name]
+        names = [name for name in self.varied if name in _NOUNS or name in PROMPT_DIALS or "." in name]
         return [tuple(one[name] for name in names) for one in self.combinations]
 
     @property
@@ -374,8 +371,8 @@ def parse_plan(text: str) -> Plan:
         parameter = find_parameter(found)
         dial = dial_name(found, ARGUMENTS)
         name = parameter.name if parameter else dial or found.lower()
-        if parameter is None and dial is None and name not in _OWN_PROMPT:
-            known = ", ".join((*PARAMETERS, *_OWN_PROMPT, *DIALS, *sorted(ARGUMENTS)))
+        if parameter is None and dial is None and name not in _NOUNS:
+            known = ", ".join((*PARAMETERS, *_NOUNS, *DIALS, *sorted(ARGUMENTS)))
             raise bad_input(f"Can't fan out over {found}. Parameters: {known}.", hint=_EXAMPLE)
         if name in axes:
             raise bad_input(f"{name} is given twice.", hint=_EXAMPLE)
@@ -522,7 +519,7 @@ class FanOut:
 
     def prompt_change(self, number: int) -> str:
         """Return how the prompt of lane `number` differs from the base's, for a plan that varies the chat template:
-        `prompt: -"Think first. "`; empty for the base, and until both prompts are known. May be slow."""
+        `this prompt lacks “Think first.” …`; empty for the base, and until both prompts are known. May be slow."""
         before, after = (self.lanes[at].answer.prompt for at in (self.base, number))
         if not self.plan.changes_rendering or number == self.base or before is None or after is None:
             return ""
@@ -546,26 +543,16 @@ class FanOut:
 
 
 def rendering_change(before: PromptReady, after: PromptReady) -> str:
-    """Return how two renderings of the same message differ, in words: the texts that the second leaves out and adds."""
+    """Return how the second rendering of the same message differs from the first, in words."""
     if before.token_ids == after.token_ids and before.prompt == after.prompt:
         return "same prompt: the variable changes nothing"
-
-    def text(prompt: PromptReady, start: int, end: int) -> str:
-        ids = prompt.token_ids[start:end]
-        return "".join(prompt.vocabulary[one].text if one in prompt.vocabulary else "" for one in ids)
-
-    changes = []
-    for block in diff_blocks(before.token_ids, after.token_ids):
-        if block.operation != "equal":
-            left, added = (
-                text(before, block.left_start, block.left_end),
-                text(after, block.right_start, block.right_end),
-            )
-            changes += [f"{sign}{quoted(one, longest=_CHANGE_MAX)}" for sign, one in (("−", left), ("+", added)) if one]
-    counts = Counter(changes)
-    shown = [f"{one} {count} times" if count > 1 else one for one, count in counts.items()]
-    more = f" and {len(shown) - _CHANGES_MAX} more" if len(shown) > _CHANGES_MAX else ""
-    return f"prompt: {', '.join(shown[:_CHANGES_MAX])}{more}" if shown else "another prompt"
+    sides = [
+        PromptTokens(ids=one.token_ids, texts=texts_of(one.token_ids, one.vocabulary), name=name)
+        for one, name in ((before, "the base's prompt"), (after, "this prompt"))
+    ]
+    found = prompt_diff(*sides).findings
+    more = f" and {len(found) - _CHANGES_MAX} more" if len(found) > _CHANGES_MAX else ""
+    return one_line(" · ".join(found[:_CHANGES_MAX])) + more
 
 
 async def choose_lane(fan_out: FanOut, chosen: int, message: ComparedMessage, model: Model) -> Exchange:

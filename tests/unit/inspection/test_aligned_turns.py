@@ -19,6 +19,7 @@ from vlmtui.inspection.prompt_turns import (
     TurnPair,
     aligned,
     folded_runs,
+    marked_runs,
     placeholders,
     prompt_parts,
     raw_turns,
@@ -52,7 +53,8 @@ async def rendered(text: str, *items: Attachment) -> list[PromptTurn]:
     ready = await render(ScriptedEngine(), request.prompt)
     parts = prompt_parts(ready, items, items, SHAPES, frozenset())
     turns = rendered_turns(parts, SHAPES)
-    assert [run for turn in turns for run in turn.runs] == folded_runs(ready, items, items, frozenset())
+    runs = [(run.text, run.style) for turn in turns for run in turn.runs]
+    assert runs == [(run.text, run.style) for run in folded_runs(ready, items, items, frozenset())]
     return turns
 
 
@@ -72,6 +74,19 @@ async def test_a_rendered_prompt_equals_the_raw_prompt_it_was_made_from() -> Non
         ("assistant", "assistant", True),
     ]  # fmt: skip
     assert [turn.media_hashes for turn in left] == [(CAT.sha256,), (), (DOG.sha256,), ()]
+
+
+async def test_only_what_one_side_lacks_is_marked() -> None:
+    text = USER.format(PAD + "What is  this?") + LAST
+    other = USER.format(PAD + "What is this?!").replace("<|im_end|>", "") + LAST
+    (user, last) = aligned(await rendered(text, CAT), turns_of(other, SHAPES, (CAT,)))
+    assert last.changes == ((), ()) and user.left and user.right
+    ours, theirs = user.changes
+    assert [user.left.text[start:end] for start, end in ours] == [" ", "<|im_end|>"]
+    assert [user.right.text[start:end] for start, end in theirs] == ["", "!"]
+    assert [run.text for run in marked_runs(user.left, ours) if run.differs] == [" ", "<|im_end|>"]
+    (gone,) = aligned(await rendered(text, CAT), turns_of(text.removesuffix(LAST), SHAPES, (CAT,)))[1:]
+    assert gone.right is None and gone.changes == (((0, len(LAST)),), ())
 
 
 async def test_equal_texts_with_different_images_differ() -> None:
@@ -114,7 +129,7 @@ def test_heads_begin_turns(text: str, roles: list[str]) -> None:
 def test_an_added_bos_belongs_to_the_first_turn() -> None:
     parts = [PromptPart("", (Run("<s>", "special"),)), PromptPart("USER: hi", (Run("USER: hi"),))]
     (turn,) = rendered_turns(parts, SHAPES)
-    assert turn.text == "USER: hi" and turn.runs == (Run("<s>", "special"), Run("USER: hi"))
+    assert turn.text == "USER: hi" and turn.runs == (Run("<s>", "special", raw_length=0), Run("USER: hi"))
 
 
 PIECES = st.lists(
@@ -148,5 +163,5 @@ def test_joined_runs_are_the_rendered_prompt(pieces: list[str]) -> None:
     parts = [media.get(one) or PromptPart(one, (Run(one),)) for one in pieces]
     turns = rendered_turns(parts, SHAPES)
     assert "".join(turn.text for turn in turns) == "".join(part.text for part in parts)
-    shown = "".join(run.text for turn in turns for run in turn.runs)
+    shown = "".join(run.text for turn in turns for run in marked_runs(turn, ((1, 3), (3, 3), (5, 90))))
     assert shown == "".join(run.text for part in parts for run in part.runs)

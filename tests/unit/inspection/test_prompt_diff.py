@@ -84,11 +84,11 @@ def test_joined_spans_are_both_prompts() -> None:
     ("left", "right", "finding"),
     [
         (f"<s>{USER}q", f"<s><s>{USER}q", "the right adds “<s>” after “<s>”"),
-        (f"<s>{USER}q", f"{USER}q", "the left adds “<s>” at the start"),
-        (f"{USER}\nq{END}", f"{USER}q{END}", "the left adds “↵” after “<|im_start|>user↵”"),
+        (f"<s>{USER}q", f"{USER}q", "the right lacks “<s>” at the start"),
+        (f"{USER}\nq{END}", f"{USER}q{END}", "the right lacks “↵” after “<|im_start|>user↵”"),
         (f"{USER}a b{END}", f"{USER}a  b{END}", "the right adds “ ” after “<|im_start|>user↵a”"),
         (f"{USER}q{END}", f"{USER}q{END}\n", "the right adds “↵” at the end"),
-        (f"x\n{END}", "x\n<|im_end|>", "the left adds “↵<|im_start|>assistant↵” at the end"),
+        (f"x\n{END}", "x\n<|im_end|>", "the right lacks “↵<|im_start|>assistant↵” at the end"),
         (
             f"{USER}q{END}",
             f"<|im_start|>system\nYou are kind.<|im_end|>\n{USER}q{END}",
@@ -97,7 +97,7 @@ def test_joined_spans_are_both_prompts() -> None:
         (
             f"{USER}q{END}A.<|im_end|>\n{USER}q{END}",
             f"{USER}q{END}",
-            "the left adds “<|im_start|>assistant↵A.<|im_…<|im_start|>user↵q<|im_end|>↵” after “q<|im_end|>↵”",
+            "the right lacks “<|im_start|>assistant↵A.<|im_…<|im_start|>user↵q<|im_end|>↵” after “q<|im_end|>↵”",
         ),
         (f"{USER}<image>q", f"{USER}{PAD}q", f"after “<|im_start|>user↵”: “<image>” in the left, “{PAD}” in the right"),
     ],

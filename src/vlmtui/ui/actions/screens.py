@@ -40,13 +40,6 @@ COMPARISON = Scope(
         ),
         Action("fill", "Load prompt", "Load the raw prompt from the template or a saved one.", leader="P", footer=True),
         Action("save", "Save", "Save the raw prompt under a name.", "ctrl+s", leader="s", priority=True),
-        Action(
-            "logprobs",
-            "Log-probabilities",
-            "Request log-probabilities, or stop requesting them.",
-            "percent_sign",
-            leader="percent_sign",
-        ),
         Action("fold", "Fold turns", "Show equal earlier turns in one line, or whole.", "E", leader="E"),
         Action("inspect", "Inspect", "Inspect the prompt and answer of a side.", "f12", leader="i"),
         Action(

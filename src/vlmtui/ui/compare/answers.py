@@ -21,7 +21,7 @@ from vlmtui.inspection.tokens import Piece, attachment_of
 from vlmtui.session.answer_line import answer_line
 from vlmtui.session.comparison import Difference, TokenAt
 from vlmtui.session.generation import Answer, waiting_line
-from vlmtui.text import counted, one_line, visible
+from vlmtui.text import chance, counted, nats, one_line, token_place, visible
 from vlmtui.ui.document.blocks import PlainBlock, TextBlock
 from vlmtui.ui.document.view import INTERVAL_S, DocumentView
 from vlmtui.ui.keys import error_text, with_keys
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TALL = 30
 """Screen rows from which on attachments have thumbnails."""
-_ROWS = ((60, 16), (50, 10), (40, 6), (TALL, 3))
+_ROWS = ((40, 6), (TALL, 3))
 """Minimum screen rows, and the rows of a thumbnail on screens of this height."""
 LEFT = "$text-error"
 """The colour of text that is only on the chat template's side."""
@@ -119,14 +119,13 @@ class DiffView(DocumentView, can_focus=True):
 
 def _blocks(app: App[Any], difference: Difference) -> Iterator[TextBlock]:
     if difference.problem is not None:
-        problem = error_text(app, difference.problem)
-        yield TextBlock(Content.assemble(("Can't compare them. ", "bold $text-warning"), problem))
+        yield TextBlock(Content.styled(error_text(app, difference.problem), "$text-warning"))
         return
     if difference.is_stale:
-        text = "This is the prompt that was sent; you edited it since. {comparison.send} sends the edited one."
+        text = "The answers are to the raw prompt before your edit. {comparison.send} sends the edited one."
         yield TextBlock(Content.styled(with_keys(app, text), "$text-warning"))
     yield from _prompts(difference.prompts)
-    yield from _answers(app, difference)
+    yield from _answers(difference)
 
 
 def _prompts(found: PromptDiff | None) -> Iterator[TextBlock]:
@@ -140,7 +139,7 @@ def _prompts(found: PromptDiff | None) -> Iterator[TextBlock]:
         yield _muted(f"All {count:,} tokens are identical.")
         return
     first = found.first_divergence
-    yield _verdict("Prompts", "different" if first is None else f"different from token {first:,} on", good=False)
+    yield _verdict("Prompts", "different" if first is None else f"different from {token_place(first)} on", good=False)
     for finding in found.findings:
         yield TextBlock(one_line(finding), label=Content.styled("• ", "bold $text-warning"))
     for number, block in enumerate(_spans(found.spans)):
@@ -198,7 +197,7 @@ def _joined(pieces: Sequence[Piece], colour: str) -> Content:
     return Content.assemble(*parts)
 
 
-def _answers(app: App[Any], difference: Difference) -> Iterator[TextBlock]:
+def _answers(difference: Difference) -> Iterator[TextBlock]:
     found = difference.answers
     for number, mode in enumerate(difference.failed):
         note = Content.styled(f"The answer to {_NAMES[mode]} is incomplete.", "$text-warning")
@@ -210,14 +209,14 @@ def _answers(app: App[Any], difference: Difference) -> Iterator[TextBlock]:
     if found.identical:
         yield _verdict("Answers", "identical", good=True)
         if found.first_divergence is not None:
-            yield _muted(f"The text is identical; the tokens differ from token {found.first_divergence:,} on.")
+            yield _muted(f"The text is identical; the tokens differ from {token_place(found.first_divergence)} on.")
     else:
         at = found.first_divergence
-        yield _verdict("Answers", "different" if at is None else f"different from token {at:,} on", good=False)
+        yield _verdict("Answers", "different" if at is None else f"different from {token_place(at)} on", good=False)
         legend = Content.assemble(("chat only", f"strike {LEFT}"), "  ", ("raw only", f"underline {RIGHT}"))
         yield TextBlock(legend)
         yield TextBlock(_words(found), margin=1)
-    yield from _divergence(app, difference)
+    yield from _divergence(difference)
 
 
 def _words(found: AnswerDiff) -> Content:
@@ -279,22 +278,16 @@ def _shortened(text: str) -> str:
     return f"{text[:half]} ⋯ {len(text) - 2 * half:,} equal characters ⋯ {text[-half:]}"
 
 
-def _divergence(app: App[Any], difference: Difference) -> Iterator[TextBlock]:
+def _divergence(difference: Difference) -> Iterator[TextBlock]:
     found = difference.divergence
     if found is None:
         return
-    yield _heading(f"First differing token: {found.index:,}")
+    yield _heading(f"First difference: {token_place(found.index)}")
     for label, colour, token in (("chat template", LEFT, found.left), ("raw prompt", RIGHT, found.right)):
         yield TextBlock(Content.assemble(*_token(token)), label=_label(label, colour))
         if token is not None and token.top:
-            likely = "  ".join(f"{shown_token(text)} {math.exp(logprob):.1%}" for text, logprob in token.top)
+            likely = "  ".join(f"{shown_token(text)} {nats(logprob)}" for text, logprob in token.top)
             yield TextBlock(likely, label=Content.styled(f"{'likeliest':>{_COLUMN}} ", "$muted"))
-    if not any(token is not None and token.logprob is not None for token in (found.left, found.right)):
-        if difference.is_stored:
-            yield _muted("This comparison was stored without log-probabilities.")
-        else:
-            hint = "Turn on log-probabilities ({comparison.logprobs}) and send again to compare them here."
-            yield _muted(with_keys(app, hint))
 
 
 def _token(token: TokenAt | None) -> Iterator[str | tuple[str, str]]:
@@ -303,7 +296,7 @@ def _token(token: TokenAt | None) -> Iterator[str | tuple[str, str]]:
         return
     yield (shown_token(token.text), "bold on $panel")
     if token.logprob is not None:
-        yield (f"  log-probability {token.logprob:.3f} ({math.exp(token.logprob):.1%})", "$muted")
+        yield (f"  {nats(token.logprob)} nats ({chance(math.exp(token.logprob))})", "$muted")
 
 
 def _heading(text: str) -> TextBlock:
@@ -319,22 +312,46 @@ def _verdict(what: str, verdict: str, *, good: bool) -> TextBlock:
     return TextBlock(Content.assemble((f"{what}: ", "bold $accent"), shown), margin=1)
 
 
-def divergence_line(difference: Difference) -> Content:
-    """Return `First difference: token 4  chat blue 91% (red 4%)   raw red 88% (blue 2%)`, without percentages if no
-    log-probabilities were requested. Empty until both answers are complete."""
-    found, answers = difference.divergence, difference.answers
-    if answers is None or difference.failed:
+def verdict_lines(app: App[Any], difference: Difference) -> Content:
+    """Return where the prompts differ, and below it where the answers do, with the log-probabilities of both tokens."""
+    if difference.problem is not None:
+        return Content.styled(error_text(app, difference.problem), "$text-warning")
+    lines = [line for line in (_prompt_verdict(difference.prompts), _answer_verdict(difference)) if line.plain]
+    if difference.is_stale and difference.answers is not None:
+        lines[-1] = Content.assemble(lines[-1], ("  before your edit", "$text-warning"))
+    return Content("\n").join(lines)
+
+
+def _prompt_verdict(found: PromptDiff | None) -> Content:
+    if found is None:
+        return Content()
+    count = sum(len(piece.ids) for span in found.spans for piece in span.left)
+    if found.identical or found.first_divergence is None:
+        return Content.assemble(
+            ("Prompts identical", "bold $text-success"), (f" · {counted(count, 'token')}", "$muted")
+        )
+    first, more = one_line(found.findings[0]).removeprefix("the "), len(found.findings) - 1
+    rest = f" · {counted(more, 'more difference')}" if more else ""
+    return Content.assemble(
+        (f"Prompts differ at {token_place(found.first_divergence)}: ", "bold $text-warning"), first, (rest, "$muted")
+    )
+
+
+def _answer_verdict(difference: Difference) -> Content:
+    answers, found = difference.answers, difference.divergence
+    if difference.failed:
+        which = " and ".join(_NAMES[mode] for mode in difference.failed)
+        return Content.styled(f"The answer to {which} is incomplete.", "$text-warning")
+    if answers is None:
         return Content()
     if found is None:
-        same = "Answers: identical" if answers.identical else ""
-        return Content.styled(same, "$text-success")
-    return Content.assemble(
-        (f"First difference: token {found.index:,}", "bold"),
-        ("  chat ", "$muted"),
-        *_divergent(found.left, found.right, LEFT),
-        ("   raw ", "$muted"),
-        *_divergent(found.right, found.left, RIGHT),
-    )
+        told = ("Answers identical", "bold $text-success") if answers.identical else ("Answers differ", "bold")
+        return Content.assemble(told)
+    sides = (("  chat ", found.left, found.right, LEFT), ("  raw ", found.right, found.left, RIGHT))
+    parts: list[tuple[str, str]] = [(f"Answers differ at {token_place(found.index)}:", "bold $text-warning")]
+    for name, token, other, colour in sides:
+        parts += [(name, "$muted"), *_divergent(token, other, colour)]
+    return Content.assemble(*parts)
 
 
 def shown_token(text: str) -> str:
@@ -343,16 +360,16 @@ def shown_token(text: str) -> str:
 
 
 def _divergent(token: TokenAt | None, other: TokenAt | None, colour: str) -> list[tuple[str, str]]:
-    """Return a side's first differing token with its probability. In brackets follows the probability of the other
-    side's token on this side."""
+    """Return a side's first differing token with its log-probability. In brackets follows that of the other side's
+    token on this side."""
     if token is None:
         return [("ended", "$muted")]
     parts = [(shown_token(token.text), f"bold {colour} on $panel")]
     if token.logprob is not None:
-        parts.append((f" {math.exp(token.logprob):.0%}", ""))
+        parts.append((f" {nats(token.logprob)}", ""))
         given = next((logprob for text, logprob in token.top if other is not None and text == other.text), None)
         if other is not None:
-            known = f"{math.exp(given):.0%}" if given is not None else "unlikely"
+            known = nats(given) if given is not None else "unlikely"
             parts.append((f" ({shown_token(other.text)} {known})", "$muted"))
     return parts
 
@@ -456,7 +473,6 @@ class AnswerPane(AnswerPanel):
     def __init__(self, *, id: str) -> None:
         super().__init__(has_edge=True, id=id)
         self._mark = Static(classes="mark", markup=False)
-        self._warning = ""
         self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -467,10 +483,9 @@ class AnswerPane(AnswerPanel):
     def on_mount(self) -> None:
         self.watch(self.view, "virtual_size", self.give_room, init=False)
 
-    def begin(self, answer: Answer, *, warning: str = "") -> None:
-        """Show this answer until it ends. `warning`: a note about its request."""
+    def begin(self, answer: Answer) -> None:
+        """Show this answer until it ends."""
         self.add_class("-begun")
-        self._warning = warning
         self.tell_stale("")
         if self._timer is not None:
             self._timer.stop()
@@ -480,9 +495,8 @@ class AnswerPane(AnswerPanel):
 
     def tell_stale(self, text: str) -> None:
         """Show a note that the prompt has changed since this answer was requested; empty: hide the note."""
-        said = "\n".join(filter(None, (text, self._warning)))
-        self._mark.update(said)
-        self._mark.display = bool(said)
+        self._mark.update(text)
+        self._mark.display = bool(text)
 
     def update_answer(self) -> None:
         """Show the answer so far, and its outcome at the end."""

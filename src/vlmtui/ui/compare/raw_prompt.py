@@ -44,7 +44,7 @@ class Mark(msgspec.Struct, frozen=True):
     start: int
     end: int
     kind: str
-    """`special`, `placeholder`, `surplus` (a placeholder without an attachment) or `finding`."""
+    """`special`, `placeholder`, `surplus` (a placeholder without an attachment) or `change`."""
 
 
 class RawEditor(UndoArea):
@@ -80,6 +80,7 @@ class RawEditor(UndoArea):
         self.set_reactive(TextArea.cursor_blink, False)
         self._marks: dict[int, list[tuple[int, int, str]]] = {}
         """Start, end and kind of the marks, by line."""
+        self._placed: Sequence[Mark] = ()
         self._barred: AbstractSet[int] = frozenset()
 
     def on_resize(self) -> None:
@@ -93,7 +94,15 @@ class RawEditor(UndoArea):
             event.prevent_default()
 
     def mark(self, marks: Sequence[Mark]) -> None:
-        """Highlight ranges of the current text."""
+        """Highlight ranges of the current text, and no others."""
+        self._placed = marks
+        self._show_marks(marks)
+
+    def mark_changes(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Highlight also the ranges that the other prompt does not have."""
+        self._show_marks([*self._placed, *(Mark(start, end, "change") for start, end in ranges if end > start)])
+
+    def _show_marks(self, marks: Sequence[Mark]) -> None:
         starts = self.line_starts()
         by_line: dict[int, list[tuple[int, int, str]]] = {}
         for mark in marks:
@@ -172,7 +181,7 @@ class RawEditor(UndoArea):
             case "surplus":
                 return Style(color=colours.get("error"), bold=True, strike=True)
             case _:
-                return Style(underline=True)
+                return Style(color=colours.get("success"), bold=True, underline=True)
 
 
 def marks_of(text: str, special: re.Pattern[str] | None, placed: Sequence[PlaceholderSlot]) -> list[Mark]:
@@ -271,6 +280,12 @@ class RawPane(Vertical):
         yield self._legend
         yield self._refusal
         yield self._listed
+
+    @property
+    def rows(self) -> int:
+        """The rows that the text needs, with all that is below it."""
+        below = (one.outer_size.height for one in (self._legend, self._listed) if one.display)
+        return self.editor.wrapped_document.height + sum(below)
 
     @property
     def findings(self) -> Sequence[Finding]:

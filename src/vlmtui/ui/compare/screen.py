@@ -14,7 +14,6 @@ from vlmtui.domain.conversation import Attachment, attachments_of
 from vlmtui.domain.generation import PromptReady, usage_of
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.inspection.prompt_turns import TurnPair, aligned, prompt_parts, raw_turns, rendered_turns
-from vlmtui.inspection.raw_prompt_check import Finding
 from vlmtui.inspection.replay import Comparison
 from vlmtui.session.comparison import (
     RENDERED,
@@ -46,7 +45,6 @@ class CompareScreen(SidesScreen):
         "comparison.fix",
         "comparison.use",
         "comparison.inspect",
-        "comparison.logprobs",
     )
     SCOPE = "comparison"
     BINDINGS = bindings(SCOPE)
@@ -94,7 +92,7 @@ class CompareScreen(SidesScreen):
         if draft.is_edited:
             self.pane.put(draft.text)
         self.show_settings(self.comparison.sampling)
-        self.turn_to("chat")
+        self.turn_to("raw" if self.is_narrow else "chat")
         self._make_prompts()
 
     @on(RawPane.Edited)
@@ -113,11 +111,13 @@ class CompareScreen(SidesScreen):
     def _checked(self) -> None:
         self.refresh_bindings()
         self._pair_turns()
+        self.find_difference()
 
     @on(PromptView.Resized)
     @on(RawEditor.Resized)
     def _pane_resized(self) -> None:
         self.call_after_refresh(self._turns.resized)
+        self.call_after_refresh(self.fit_prompts)
 
     @on(EngineChanged)
     def _engine_changed(self) -> None:
@@ -162,14 +162,14 @@ class CompareScreen(SidesScreen):
             return
         try:
             engine = self.main_app.engines.require_engine()
-            findings = comparison.prepare()
+            comparison.prepare()
             in_flight = self._send_draft() if self.message.exchange is None else None
         except VlmtuiError as error:
             self.main_app.tell_error(error)
             return
         comparison.begin(engine, in_flight)
         self._was_told_to_stop = False
-        self._show_begun(findings)
+        self._show_begun()
         self._answer()
 
     @work(group="stop")
@@ -180,12 +180,6 @@ class CompareScreen(SidesScreen):
             await self.comparison.stop()
         else:
             self.dismiss()
-
-    def action_logprobs(self) -> None:
-        self.comparison.logprobs = not self.comparison.logprobs
-        self._show_state()
-        if self.comparison.logprobs:
-            self.main_app.tell("The next answers include log-probabilities; the first take a few seconds longer.")
 
     def action_use(self) -> None:
         self._use(self._focused_side())
@@ -256,6 +250,10 @@ class CompareScreen(SidesScreen):
             case "chat":
                 return self._left if self.is_narrow else self.editor
 
+    def turn_to(self, view: View) -> None:
+        super().turn_to(view)
+        self.call_after_refresh(self._turns.resized)
+
     def _focus_raw(self) -> None:
         if self.view == "difference" or (self.is_narrow and self.view != "raw"):
             self.turn_to("raw")
@@ -266,18 +264,18 @@ class CompareScreen(SidesScreen):
         in_raw = focused is not None and any(node.id == "raw-side" for node in focused.ancestors_with_self)
         return self.comparison.raw if in_raw else self.comparison.chat
 
-    def _show_begun(self, findings: Sequence[Finding]) -> None:
-        """Show the answers that are starting, and the findings about the raw prompt."""
+    def _show_begun(self) -> None:
+        """Show the answers that are starting."""
         for side in self.comparison.sides:
             if side.answer is not None:
-                told = _warning(findings) if side.mode == "raw" else ""
-                self.answer_pane(side.mode).begin(side.answer, warning=told)
-        self.query_one("#divergence").remove_class("-filled")
+                self.answer_pane(side.mode).begin(side.answer)
         self._show_state()
 
+    def prompt_rows(self) -> int:
+        return max(self._left.document.height, self.pane.rows)
+
     def _show_state(self) -> None:
-        extra = ("log-probabilities",) if self.comparison.logprobs else ()
-        self.show_settings(self.comparison.sampling, *extra)
+        self.show_settings(self.comparison.sampling)
         self.refresh_bindings()
 
     def _show_heads(self) -> None:
@@ -376,22 +374,15 @@ class CompareScreen(SidesScreen):
 
     @work(group="difference", exclusive=True)
     async def find_difference(self) -> None:
-        """Compare the prompts that were sent; before anything was sent, the prompts as they would be sent."""
+        """Compare the prompts as they would be sent now, and the answers."""
         comparison = self.comparison
-        if comparison.raw.answer is None:
-            try:
-                engine = self.main_app.engines.require_engine()
-                comparison.require_sendable()
-                await comparison.render_raw(engine)
-            except VlmtuiError as error:
-                self.show_difference(Difference(problem=error))
-                return
+        if comparison.is_running:
+            return
+        try:
+            comparison.require_sendable()
+            await comparison.render_raw(self.main_app.engines.require_engine)
+        except VlmtuiError as error:
+            self.show_difference(Difference(problem=error))
+            return
         self.show_difference(await asyncio.to_thread(comparison.difference))
-
-
-def _warning(findings: Sequence[Finding]) -> str:
-    """Return a note that the prompt was sent although there were findings; empty if there were none."""
-    if not findings:
-        return ""
-    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-    return f"! Sent with a warning: {one_line(findings[0].message)}{more}"
+        self.call_after_refresh(self.fit_prompts)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-import msgspec
 from textual import events, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -31,7 +30,7 @@ from vlmtui.session.comparison import ComparedMessage, Difference, LoadedCompari
 from vlmtui.session.generation import PromptMode
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
-from vlmtui.ui.compare.answers import LEFT, RIGHT, AnswerPane, DiffView, PictureStrip, divergence_line
+from vlmtui.ui.compare.answers import LEFT, RIGHT, AnswerPane, DiffView, PictureStrip, verdict_lines
 from vlmtui.ui.compare.turns import PromptView, turn_blocks
 from vlmtui.ui.keys import hint, key_of
 from vlmtui.ui.terminal.key_queue import ask_user, before_keys
@@ -97,13 +96,13 @@ class SidesScreen(Screen[None]):
             yield Static(self._heading, id="title", markup=False)
             yield Static(one_line(self._question), id="question", markup=False)
             yield Static(id="settings", markup=False)
+        yield Static(id="verdict", markup=False)
         yield Static(id="tabs", markup=False)
         with Horizontal(id="panes"):
             for mode, title in TITLES.items():
                 with Vertical(id=f"{mode}-side", classes="side"):
                     yield Static(title, id=f"{mode}-head", classes="head", markup=False)
                     yield from self.side(mode)
-        yield Static(id="divergence", markup=False)
         yield DiffView(id="difference")
         yield PictureStrip(self._pictures)
         yield FooterBar()
@@ -122,14 +121,25 @@ class SidesScreen(Screen[None]):
         for pane in self.query(AnswerPane):
             pane.give_room()
         await self.query_one(PictureStrip).fit(self.size.height)
+        self.call_after_refresh(self.fit_prompts)
+
+    def prompt_rows(self) -> int:
+        """Return how many rows the higher prompt needs."""
+        raise NotImplementedError
+
+    def fit_prompts(self) -> None:
+        """On a large screen make the prompts as high as their text; the difference gets the rows below them."""
+        panes = self.query_one("#panes")
+        if not (self.has_class("-wide") and self.has_class("-tall")):
+            panes.styles.height = "1fr"
+            return
+        answers = max(pane.outer_size.height if pane.display else 0 for pane in self.query(AnswerPane))
+        panes.styles.height = min(1 + max(3, self.prompt_rows()) + answers, self.size.height * 3 // 5)
 
     def show_difference(self, difference: Difference) -> None:
-        """Show the difference of prompts and answers, underline the words that differ, and name the first differing
-        token."""
+        """Show where prompts and answers differ, and underline the words that differ."""
         self.query_one(DiffView).show_difference(difference)
-        line, found = self.query_one("#divergence", Static), divergence_line(difference)
-        line.update(found)
-        line.set_class(bool(found), "-filled")
+        self.query_one("#verdict", Static).update(verdict_lines(self.app, difference))
         if difference.answers is not None:
             self.answer_pane("chat").mark(difference.answers, 0, f"underline {LEFT}")
             self.answer_pane("raw").mark(difference.answers, 1, f"underline {RIGHT}")
@@ -144,9 +154,9 @@ class SidesScreen(Screen[None]):
 
     async def on_click(self, event: events.Click) -> None:
         """Handle a click: on a tab, show its view; on folded turns, unfold them; on a side's title, focus the side; on
-        the line about the first difference, show the difference."""
+        the verdict, show the difference."""
         id, told = clicked(self, event).id, event.style.meta
-        wanted = "difference" if id == "divergence" else told.get("view")
+        wanted = "difference" if id == "verdict" else told.get("view")
         view = next((view for view, _ in self.tabs if view == wanted), None)
         if not is_click(self, event):
             return
@@ -274,11 +284,15 @@ class StoredComparisonScreen(SidesScreen):
             view.tell("No prompt was rendered.")
         self.answer_pane(side.mode).begin(answer)
 
+    def prompt_rows(self) -> int:
+        return max(view.document.height for view in self._prompts)
+
     def _show_turns(self) -> None:
         key = key_of(self.app, "stored_comparison.fold")
         for number, view in enumerate(self._prompts if self._pairs else ()):
             blocks = turn_blocks(self._pairs, number, is_folded=self._is_folded, key=key)
             view.show(*(block for block, _ in blocks))
+        self.call_after_refresh(self.fit_prompts)
 
     @work(group="turns")
     async def _pair_turns(self) -> None:
@@ -290,7 +304,7 @@ class StoredComparisonScreen(SidesScreen):
         sides = self.stored.document.sides
         failed: list[PromptMode] = [side.mode for side in sides if side.finish_reason is None]
         found = await asyncio.to_thread(difference_of, sides, failed=failed)
-        self.show_difference(msgspec.structs.replace(found, is_stored=True))
+        self.show_difference(found)
 
 
 def _stored_pairs(document: Comparison, registry: Registry) -> list[TurnPair]:

@@ -1,5 +1,5 @@
-"""Two prompts turn by turn: equal earlier turns folded into one line, a bar beside differing turns, and both prompts
-aligned and scrolled together."""
+"""Two prompts turn by turn: equal earlier turns folded into one line, the text marked that only one prompt has, and
+both prompts aligned and scrolled together."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from textual.content import Content
 from textual.message import Message
 
-from vlmtui.inspection.prompt_turns import PromptTurn, Run, TurnPair
+from vlmtui.inspection.prompt_turns import Run, TurnPair, marked_runs
 from vlmtui.text import counted, one_line, visible
+from vlmtui.ui.compare.answers import LEFT, RIGHT
 from vlmtui.ui.compare.raw_prompt import RawEditor
 from vlmtui.ui.document.blocks import PromptBlock, TextBlock
 from vlmtui.ui.document.document import Block
@@ -21,6 +22,7 @@ from vlmtui.ui.keys import key_of
 from vlmtui.ui.widgets.clicks import clickable
 
 _STYLES = {"text": "", "special": "bold $secondary", "media": "bold $accent on $panel"}
+_SPACES = str.maketrans({" ": "·", "\t": "⇥", "\n": "↵\n"})
 _FILLER = Content.styled("┊", "$faint")
 _FILL_MAX = 2000
 """Maximum number of empty rows inserted before a turn to align it."""
@@ -47,7 +49,7 @@ class PromptView(DocumentView, can_focus=True):
 
     def show_runs(self, runs: Sequence[Run]) -> None:
         """Show a prompt that is not divided into turns."""
-        self.show(PromptBlock(_lines(runs)))
+        self.show(PromptBlock(_lines(runs, ""), by_word=True))
 
 
 def turn_blocks(
@@ -71,8 +73,10 @@ def turn_blocks(
         number += pair.left is not None
         turn = (pair.left, pair.right)[side]
         if turn is not None:
-            edge = "$warning" if is_compared and not pair.is_equal else ""
-            yield PromptBlock(_lines_of_turn(turn, is_last=at == len(pairs) - 1), edge=edge), pair
+            lines = _lines(list(marked_runs(turn, pair.changes[side] if is_compared else ())), (LEFT, RIGHT)[side])
+            # The empty line after a line break is the next turn's.
+            has_end = at < len(pairs) - 1 and len(lines) > 1 and not lines[-1]
+            yield PromptBlock(lines[:-1] if has_end else lines, by_word=True), pair
 
 
 def newest_turn(pairs: Sequence[TurnPair]) -> int:
@@ -91,16 +95,16 @@ def _fold_line(pairs: Sequence[TurnPair], last: int, key: str) -> Content:
     return Content.assemble(clickable("▸ ", "$accent", fold=1), clickable(said, "$muted", fold=1))
 
 
-def _lines_of_turn(turn: PromptTurn, *, is_last: bool) -> list[Content]:
-    """Return a turn's lines. If the turn ends with a line break, the empty line after it is left out, except in the
-    last turn."""
-    lines = _lines(turn.runs)
-    return lines[:-1] if not is_last and len(lines) > 1 and not lines[-1] else lines
+def _lines(runs: Sequence[Run], colour: str) -> list[Content]:
+    """Return the lines of a prompt. `colour`: of text that the other prompt lacks."""
+    return Content.assemble(*(_shown(run, colour) for run in runs)).split("\n", allow_blank=True)
 
 
-def _lines(runs: Sequence[Run]) -> list[Content]:
-    shown = ((visible(run.text) if run.style == "text" else one_line(run.text), _STYLES[run.style]) for run in runs)
-    return Content.assemble(*shown).split("\n", allow_blank=True)
+def _shown(run: Run, colour: str) -> tuple[str, str]:
+    text = visible(run.text) if run.style == "text" else one_line(run.text)
+    if not run.differs:
+        return text, _STYLES[run.style]
+    return text.replace("\n", "↵\n") if text.strip() else text.translate(_SPACES), f"bold underline {colour}"
 
 
 class EmptyRows(Block):
@@ -158,9 +162,11 @@ class AlignedTurns:
         if self._text != self._editor.text:
             return
         self._starts = self._editor.line_starts()
-        self._editor.bar(frozenset(self._differing_rows()))
+        self._mark_right()
         if not self._pairs or not self._view.size:
             return
+        # Both sides have the same width, so that equal text has equal rows.
+        self._view.styles.padding = (0, 1, 0, self._editor.gutter_width if self._is_beside else 1)
         view, at = self._view, self._view.scroll_y
         with self._scrolling():
             view.show(*self._blocks(view.text_width))
@@ -179,7 +185,7 @@ class AlignedTurns:
     @property
     def _is_beside(self) -> bool:
         """True if both prompts are on the screen."""
-        return bool(self._view.size and self._editor.size)
+        return bool(self._view.region and self._editor.region)
 
     def _blocks(self, width: int) -> list[Block]:
         """Return the left turns as blocks. Empty rows between them make each turn begin beside its counterpart, unless
@@ -208,13 +214,24 @@ class AlignedTurns:
     def _row(self, pair: TurnPair) -> int | None:
         return self._editor.row_of(pair.right.start, self._starts) if pair.right and self._is_beside else None
 
-    def _differing_rows(self) -> Iterator[int]:
-        """Yield the rows of the right prompt that get a bar."""
+    def _mark_right(self) -> None:
+        """Mark the text that only the right prompt has, and put a bar beside the rows where the prompts differ."""
         editor = self._editor
-        for pair in self._pairs:
-            if pair.right is not None and not pair.is_equal and editor.size:
-                start, end = pair.right.start, pair.right.start + len(pair.right.text)
-                yield from range(editor.row_of(start, self._starts), editor.row_of(end - 1, self._starts) + 1)
+        is_compared = any(pair.left for pair in self._pairs)
+        ranges = [
+            (pair.right.start + start, pair.right.start + end)
+            for pair in self._pairs
+            if pair.right is not None and is_compared
+            for start, end in pair.changes[1]
+        ]
+        editor.mark_changes(ranges)
+        barred: set[int] = set()
+        for start, end in ranges if editor.size else ():
+            first, last = (
+                editor.row_of(min(at, len(self._text) - 1), self._starts) for at in (start, max(start, end - 1))
+            )
+            barred.update(range(first, last + 1))
+        editor.bar(barred)
 
     @property
     def _below(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len, chop_cells
@@ -130,9 +131,12 @@ class PlainBlock(Block):
         return lines
 
 
+_WORD = re.compile(r"\S+\s*|\s+")
+
+
 class PromptBlock(Block):
-    """A prompt, shown exactly. Lines break at the width, not at words, so that every space is visible. A run with its
-    own style (a special token, an image) is split only if it is wider than a row."""
+    """A prompt, shown exactly. Lines break at the width, so that every space is visible, and a run with its own style
+    (a special token, an image) is split only if it is wider than a row; or at words, as in a text area."""
 
     def __init__(
         self,
@@ -141,6 +145,7 @@ class PromptBlock(Block):
         edge: str = "",
         margin: int = 0,
         break_style: str = "",
+        by_word: bool = False,
     ) -> None:
         """`lines`: control characters in them must be visible already. `break_style`: the style of the sign ↵ that
         shows line breaks; empty: no sign."""
@@ -148,6 +153,7 @@ class PromptBlock(Block):
         self.written = lines
         self.edge, self.margin = edge, margin
         self._break_style = break_style
+        self._lengths = word_row_lengths if by_word else row_lengths
 
     def lay_out(self, width: int) -> Lines:
         return [row for number, line in enumerate(self.written) for row in self._rows_of(number, line, width)]
@@ -157,7 +163,7 @@ class PromptBlock(Block):
         shown = Content.assemble(line, (BREAK, self._break_style)) if has_break else line
         found: Lines = []
         start = 0
-        for part in row_lengths(shown, max(width, _NARROWEST)):
+        for part in self._lengths(shown, max(width, _NARROWEST)):
             found.append(Line.of(shown[start : start + part], spaces_after(found[-1].plain) if found else None))
             start += part
         if has_break:
@@ -174,6 +180,22 @@ def row_lengths(line: Content, width: int) -> list[int]:
             rows.append(taken)
             used = taken = 0
         for count, size in _chopped(text, width - used, width):
+            if used + size > width:
+                rows.append(taken)
+                used = taken = 0
+            used, taken = used + size, taken + count
+    return [*rows, taken]
+
+
+def word_row_lengths(line: Content, width: int) -> list[int]:
+    """Return how many characters of the line go into each row of `width` cells if rows end after words. A word with the
+    spaces after it stays whole unless it is wider than a row, as in Textual's text area."""
+    rows, used, taken = [], 0, 0
+    for word in _WORD.findall(line.plain):
+        if taken and used + cell_len(word) > width:
+            rows.append(taken)
+            used = taken = 0
+        for count, size in _chopped(word, width - used, width):
             if used + size > width:
                 rows.append(taken)
                 used = taken = 0
