@@ -228,6 +228,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     def where(self, requests: Sequence[int]) -> str:
         """Return which of the requests these are: `seeds 1 4`, `T 0.7: all · T 1.2: seeds 1 4`."""
+        if len(requests) == len(self.combinations):
+            return "all"
         inner = "seed" if "seed" in self.varied else self.varied[-1]
         found: dict[str, list[str]] = {}
         combinations = self.combinations

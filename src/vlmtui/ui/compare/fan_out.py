@@ -182,8 +182,14 @@ class FanOutScreen(Screen[Leave]):
         self._fit()
 
     def _fit(self) -> None:
-        """Give the rows what they need, at most two fifths of the screen."""
-        self._rows.styles.height = max(1, min(len(self._rows.rows), self.size.height * 2 // 5))
+        """Give the rows what they need, at most two fifths of the screen, and the answer what it needs of the rest."""
+        rows = max(1, min(len(self._rows.rows), self.size.height * 2 // 5))
+        self._rows.styles.height = rows
+        taken = sum(
+            one.outer_size.height for one in self.children if one.display and one not in (self._rows, self._panel)
+        )
+        room = self.size.height - rows - taken - self._panel.facts.outer_size.height - 1
+        self._panel.view.styles.height = max(3, min(self._panel.view.document.height, room))
 
     async def _select(self, number: int) -> None:
         """Show the answer of this lane."""
@@ -197,6 +203,7 @@ class FanOutScreen(Screen[Leave]):
         self._panel.grow(lane.waits_for)
         self._tell_label()
         self._mark()
+        self.call_after_refresh(self._fit)
 
     def _tell_label(self) -> None:
         kind = next((kind for kind in self.fan_out.kinds() if self.current in kind.lanes), None)
