@@ -67,6 +67,7 @@ async def test_the_pane_shows_the_system_prompt_the_dials_that_were_set_and_the_
         assert any(row.startswith("█ system ") for row in panel(chat, "context"))
         status = str(chat.screen.query_one(StatusBar).render())
         assert "T 0 · repetition penalty 1.2 · min_tokens 1 · system prompt" in status
+        assert status.index("context") < status.index("RAM"), "the context stays in sight on a narrow screen"
         answer = chat.screen.query_one("#answer-panel", Static)
         assert (str(answer.border_title), str(answer.border_subtitle)) == ("last answer", "shapes")
         await chat.say("And now?")

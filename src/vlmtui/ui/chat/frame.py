@@ -230,7 +230,7 @@ class FactsLine(Static):
 
     DEFAULT_CSS = """
     FactsLine {
-        display: none; height: 1; padding: 0 3; color: $muted; text-wrap: nowrap; text-overflow: ellipsis;
+        display: none; height: 1; padding: 0 3 0 4; color: $muted; text-wrap: nowrap; text-overflow: ellipsis;
     }
     """
 
@@ -387,9 +387,6 @@ class StatusBar(Static):
         if beside:
             more = f"+ {one_line(beside[0])}" if len(beside) == 1 else f"+ {len(beside)} engines"
             parts.append(Content.styled(more, "$muted"))
-        if status is not None and engines.state is EngineState.READY and status.spec.backend != REMOTE_BACKEND:
-            memory = status.gpu_bytes if status.gpu_bytes else status.rss_bytes
-            parts.append(Content.styled(f"{memory / 1e9:.1f} GB {'GPU' if status.gpu_bytes else 'RAM'}", "$muted"))
         if earlier := self._chat.other_model(engines.model):
             back = with_keys(self.app, "{earlier_model} goes back")
             parts.append(Content.styled(f"⚠ was {earlier} · {back}", "$text-warning"))
@@ -401,6 +398,9 @@ class StatusBar(Static):
             if most or used:
                 text = f"context {'?' if used is None else f'{used:,}'}{most}"
                 parts.append(Content.styled(text, "$text-warning" if is_full else "$muted"))
+            if status is not None and engines.state is EngineState.READY and status.spec.backend != REMOTE_BACKEND:
+                memory = status.gpu_bytes if status.gpu_bytes else status.rss_bytes
+                parts.append(Content.styled(f"{memory / 1e9:.1f} GB {'GPU' if status.gpu_bytes else 'RAM'}", "$muted"))
             if info.spec.backend != REMOTE_BACKEND:  # the name of a server's model has the address
                 parts.append(Content.styled(f"{info.device} {info.dtype}", "$muted"))
         self.update(Content.styled("  ·  ", "$faint").join(parts))
