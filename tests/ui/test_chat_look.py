@@ -14,6 +14,7 @@ from tests.ui.conftest import AppPilot, MakeApp, answers_of
 from tests.ui.test_screens_look import LOOKS, Look, SnapCompare, of, still
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.frame import FactsLine
+from vlmtui.ui.help import LeaderScreen
 from vlmtui.ui.settings import SettingsScreen
 
 MARKDOWN = "A **red** circle:\n\n- round\n- red\n\n```python\ndef area(r):\n    return 3.14 * r * r\n```\n"
@@ -76,3 +77,22 @@ def test_the_settings(snap_compare: SnapCompare, make_app: MakeApp, look: Look) 
     assert snap_compare(
         still(make_app(initial_model="shapes", settings=look.settings)), run_before=before, terminal_size=look.size
     )
+
+
+@LOOKS
+def test_the_keys_after_the_leader(snap_compare: SnapCompare, make_app: MakeApp, look: Look) -> None:
+    async def before(pilot: AppPilot) -> None:
+        app = of(pilot)
+        await until_chat(pilot)
+        await pilot.press("h", "i", "enter")
+        await until(pilot, lambda: bool(answers := answers_of(app.screen)) and answers[-1].answer.outcome is not None)
+        await until(pilot, lambda: "Compare" in last_row(app) and "ready" in status(app))
+        await until(pilot, lambda: app.screen.query_one(FactsLine).has_class("-filled"))
+        await pilot.pause()
+        await pilot.press("ctrl+x")
+        await until(pilot, lambda: isinstance(app.screen, LeaderScreen))
+        await until(pilot, lambda: "Help" in last_row(app))
+
+    host = ScriptedHost(answers=[["It is a **red circle**."]])
+    app = still(make_app(host, initial_model="shapes", settings=look.settings))
+    assert snap_compare(app, run_before=before, terminal_size=look.size)

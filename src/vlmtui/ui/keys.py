@@ -254,11 +254,10 @@ def key_of(app: App[Any], id: str) -> str:
     return found[0] if found else ACTIONS[id].slash or f"“{ACTIONS[id].title}”"
 
 
-def short_keys(app: App[Any], *ids: str, last: bool = False) -> str:
-    """Return one key for each action that has keys, such as `← →`: the action's first key, or its last one if
-    `last`."""
+def short_keys(app: App[Any], *ids: str) -> str:
+    """Return the first key of each action that has keys, such as `← →`."""
     bound = key_bindings(app)
-    return " ".join(spell_key(bound.of(id)[-1 if last else 0]) for id in ids if bound.of(id))
+    return " ".join(spell_key(bound.of(id)[0]) for id in ids if bound.of(id))
 
 
 def with_keys(app: App[Any], text: str) -> str:

@@ -350,7 +350,7 @@ class RawPane(Vertical):
 
     def _apply_fix(self, finding: Finding) -> None:
         if finding.fix is None:
-            self.notify("This finding has no fix: edit the text.", markup=False)
+            self.refuse("This finding has no fix: edit the text.")
             return
         self.editor.replace_span(finding.fix.start, finding.fix.end, finding.fix.replacement)
         # The other findings' offsets are outdated now.
