@@ -148,7 +148,7 @@ async def test_both_prompts_are_shown_with_chips_that_name_the_image(comparing: 
         assert compare.text_of("#chat-head") == "Chat template · 29 tokens (16 image)"
         assert compare.editor.text == TEMPLATE.format(CAT + "What is this?")
         assert compare.text_of(".legend") == "<|image_pad|> = Image #1 cat.png"
-        await compare.until(lambda: compare.text_of("#raw-head") == "Raw prompt · raw template")
+        await compare.until(lambda: compare.text_of("#raw-head") == "Raw prompt · from the record")
         marked = compare.editor.get_line(1)
         assert [marked.plain[span.start : span.end] for span in marked.spans] == [
             "<|vision_start|>",
@@ -496,7 +496,7 @@ async def test_the_raw_prompt_is_remembered(comparing: StartComparing) -> None:
         assert chat.controller.draft.words == "What is this?"
         again = await opened(chat)
         assert again.editor.text == "my own prompt"
-        await again.until(lambda: again.text_of("#raw-head") == "Raw prompt · your text")
+        await again.until(lambda: again.text_of("#raw-head") == "Raw prompt · edited")
 
 
 def dialog(compare: Comparing) -> str:
@@ -552,7 +552,7 @@ async def test_a_stored_comparison_opens_read_only_and_runs_again(comparing: Sta
         assert "the raw prompt lacks “↵” after" in written(kept.query_one(DiffView))
         await compare.press("ctrl+r")
         await chat.until(lambda: isinstance(chat.app.screen, CompareScreen))
-        await compare.until(lambda: compare.text_of("#raw-head") == "Raw prompt · your text")
+        await compare.until(lambda: compare.text_of("#raw-head") == "Raw prompt · edited")
         await compare.send()
         assert len(await compare.kept(2)) == 2
 

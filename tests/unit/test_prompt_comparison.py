@@ -85,7 +85,7 @@ async def test_the_templates_text_is_the_left_prompt_again(cat: Attachment) -> N
     )
     rendered, origin = await comparison.rendered_text(engine)
     assert rendered == comparison.draft.text
-    assert origin == "chat template's text"
+    assert origin == "from the chat template"
     assert comparison.check(rendered) == []
 
 
@@ -108,7 +108,7 @@ async def test_a_model_without_a_record_starts_with_the_text_that_its_template_w
         return PromptReady(request_id="", prompt="<image><image>Hello", token_ids=(1, 1, 2), media=(), text="<i>Hello")
 
     monkeypatch.setattr("vlmtui.session.comparison.render", written)
-    assert await comparison.template_text(lambda: engine) == ("<i>Hello", "raw template")
+    assert await comparison.template_text(lambda: engine) == ("<i>Hello", "from the record")
     assert isinstance(asked[0], MessagesPrompt) and asked[0].turns == comparison.turns
 
 

@@ -53,8 +53,8 @@ _NAME = re.compile(r"[^\s./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]{0,79}")
 _BYTES_MAX = 10_000_000
 ALTERNATIVES = 5
 """Alternatives to request for each token."""
-TEMPLATE = "raw template"
-RENDERED = "chat template's text"
+TEMPLATE = "from the record"
+RENDERED = "from the chat template"
 
 
 class RawDraft(msgspec.Struct, eq=False):

@@ -80,11 +80,11 @@ CHAT = Scope(
         Action(
             "select_message",
             "Select a message",
-            "Put a cursor on the newest message; letters then act on it.",
+            "Select a message; then letters edit it, answer again, compare, …",
             leader="t s",
         ),
         Action(
-            "recall", "Reuse message", "Put a message that you sent before into the composer.", "ctrl+up", leader="t e"
+            "recall", "Reuse message", "Reuse an earlier message: it goes into the composer.", "ctrl+up", leader="t e"
         ),
         Action(
             "take_back",
@@ -121,7 +121,7 @@ CHAT = Scope(
         Action(
             "paste_picture",
             "Paste an image",
-            "Attach the picture in the clipboard.",
+            "Attach the image in the clipboard.",
             "alt+v",
             leader="a p",
             usage="/paste",

@@ -263,7 +263,7 @@ def _first_picture(path: Path) -> _Picture:
         case Kind.DOCUMENT:
             return _of_document(path)
         case Kind.OTHER:
-            raise bad_input(f"{shown_name(path)} is {found.title}, neither a picture, a video nor a sound.")
+            raise bad_input(f"{shown_name(path)} is {found.title}, neither an image, a video nor a sound.")
         case _:
             return _of_image(path, may_move=found.kind is Kind.ANIMATION)
 

@@ -99,7 +99,7 @@ class CompareScreen(SidesScreen):
     def _edited(self) -> None:
         draft = self.comparison.draft
         known = f"saved as {draft.saved_as}" if draft.saved_as else draft.origin
-        origin = "your text" if draft.is_edited else known
+        origin = "edited" if draft.is_edited else known
         self._told["raw"] = one_line(origin)
         self._show_heads()
         stale = "Stale: the raw prompt was edited after this answer. {comparison.send} sends again."
@@ -205,7 +205,7 @@ class CompareScreen(SidesScreen):
     @before_keys
     async def action_fill(self) -> None:
         names = await asyncio.to_thread(self._saved.names)
-        lines = [Content("The registry's raw template"), Content("The chat template's text")]
+        lines = [Content("From the record"), Content("From the chat template")]
         lines += [Content.assemble("Saved: ", one_line(name)) for name in names]
         at = await ask_user(self.app, ChoiceScreen("Load the raw prompt from", lines))
         if at is None:

@@ -89,8 +89,8 @@ def _fold_line(pairs: Sequence[TurnPair], last: int, key: str) -> Content:
     first = last - len(pairs) + 1
     role = pairs[0].left.role if pairs[0].left else ""
     which = f"turns {first:,}–{last:,}" if first < last else f"turn {last:,} · {role}"
-    pictures = sum(len(pair.left.media_hashes) for pair in pairs if pair.left)
-    told = f" · {counted(pictures, 'picture')}" if pictures else ""
+    media = sum(len(pair.left.media_hashes) for pair in pairs if pair.left)
+    told = f" · {counted(media, 'attachment')}" if media else ""
     said = f"{which} · equal{told} · {key} unfolds"
     return Content.assemble(clickable("▸ ", "$accent", fold=1), clickable(said, "$muted", fold=1))
 

@@ -29,7 +29,7 @@ from vlmtui.session.answer_places import (
 )
 from vlmtui.session.fan_out import PictureChange
 from vlmtui.session.generation import media_items
-from vlmtui.session.lanes import times
+from vlmtui.session.lanes import LaneScore
 from vlmtui.session.prompt_report import require_same
 from vlmtui.session.seeing import (
     COLD,
@@ -496,7 +496,7 @@ class HeatMode(ScoringMode):
         drop, subject = found.sums(tokens)[self._window(found)], f"“{word}”" if self.room.chosen else "The answer"
         if self.room.patch is None and drop <= 0:
             return f"{subject} is not less likely without any one part."
-        said = f"{subject} is {times(-drop)} as likely without the outlined part ({-drop:+.1f} nats)."
+        said = f"{subject} is {LaneScore(-drop, 0).text} without the outlined part."
         return "\n".join(filter(None, (patch, said)))
 
 
