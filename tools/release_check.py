@@ -3,8 +3,9 @@
 
 Builds the wheel from the checkout's files. For each of Python 3.11 to 3.13 on this machine, pipx installs it into an
 empty environment with an empty home. Then tries a user's first steps: `--version`, `--help`, a page of the
-documentation, a prompt with a video, `doctor`, and the removal. If there is an engine (`--engine`, by default the
-checkout's `.venv`), adds it and asks the bundled model about the bundled image.
+documentation, a prompt with a video, `doctor`, and the removal. Then `uv tool` installs it, and `uvx` runs it. If there
+is an engine (`--engine`, by default the checkout's `.venv`), adds it and asks the bundled model about the bundled
+image.
 
 Prints a table. Exit code 1 if a step fails.
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from fresh_check import ANSWER, ROOT, Trial, build_wheel, print_table, pythons, version_of
 
-HEAD = ("Python", "install s", "version", "help", "video", "doctor", "answer", "removed")
+HEAD = ("Python", "install s", "version", "help", "video", "doctor", "answer", "removed", "uv tool", "uvx")
 NEWEST = 13
 """Minor version of the newest Python that the package supports."""
 Outcome = tuple[bool, str]
@@ -35,7 +36,9 @@ class Installation:
         self._folder, self._pipx = where, pipx
         self._version = wheel.name.split("-")[1]
         self._trial.env.update({"PIPX_HOME": str(where / "pipx"), "PIPX_BIN_DIR": str(where / "bin")})
-        self._trial.env.update({"COLUMNS": "80"})
+        self._trial.env.update(
+            {"COLUMNS": "80", "UV_TOOL_DIR": str(where / "tools"), "UV_TOOL_BIN_DIR": str(where / "uv")}
+        )
         self.seconds, _ = self._trial.run(pipx, "install", "--python", python, wheel)
         self._vlmtui = where / "bin" / "vlmtui"
 
@@ -77,6 +80,14 @@ class Installation:
         _, said = self._trial.ask(self._vlmtui)
         return ANSWER.search(said) is not None, said
 
+    def with_uv(self, *words: object) -> Outcome:
+        """Start the program by `uv tool install`, or without installing it by `uv tool run`, which is `uvx`."""
+        done = self._trial.run(self._pipx.with_name("uv"), "tool", *words, check=False)[1]
+        program = [self._folder / "uv" / "vlmtui", "--version"] if words[0] == "install" else []
+        said = self._trial.run(*program, check=False)[1] if program and not done.returncode else done
+        good = said.stdout.split()[-1:] == [self._version]
+        return good, "ok" if good else said.stderr.strip()[-80:]
+
     def remove(self) -> Outcome:
         self._trial.run(self._pipx, "uninstall", "vlmtui")
         left = [path for path in (self._vlmtui, self._folder / "pipx" / "venvs" / "vlmtui") if path.exists()]
@@ -89,7 +100,12 @@ def try_release(python: Path, wheel: Path, pipx: Path, where: Path, engine: Path
     row, good = [version_of(python), f"{installed.seconds:.0f}"], True
     asked: Callable[[], Outcome] = (lambda: installed.answer(engine)) if engine else (lambda: (True, "no engine here"))
     told = (installed.version, installed.help, installed.video, installed.doctor)
-    for check in (*told, asked, installed.remove):
+    by_uv = ("--python", python)
+    tools: tuple[Callable[[], Outcome], ...] = (
+        lambda: installed.with_uv("install", *by_uv, wheel),
+        lambda: installed.with_uv("run", *by_uv, "--from", wheel, "vlmtui", "--version"),
+    )
+    for check in (*told, asked, installed.remove, *tools):
         is_good, said = check()
         good = good and is_good
         row.append(said if is_good else f"WRONG: {said}")
@@ -115,7 +131,9 @@ def main() -> int:
     rows: list[list[str]] = []
     good = True
     with tempfile.TemporaryDirectory(prefix="release-") as temporary:
-        wheel, pipx = build_wheel(Trial(Path(temporary) / "build", configured=True, cache=None), found[-1])
+        trial = Trial(Path(temporary) / "build", configured=True, cache=None)
+        wheel, pipx = build_wheel(trial, found[-1])
+        trial.run(pipx.with_name("pip"), "install", "--quiet", "uv")
         print(f"{wheel.name}, {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
         for number, python in enumerate(found):
             is_good, row = try_release(python, wheel, pipx, Path(temporary) / str(number), engine)

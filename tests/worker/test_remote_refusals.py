@@ -72,6 +72,12 @@ _LATER = "Please try again later or on a different instance."
          "a higher VLLM_MAX_AUDIO_CLIP_FILESIZE_MB."),
         (400, "Failed to buffer the request body: length limit exceeded", _INPUT, "message is larger",
          "VLLM_HTTP_MAX_REQUEST_BODY_SIZE"),
+        (400, "The decoder prompt contains a(n) image item with 16384 embedding tokens, which exceeds the "
+         "pre-allocated encoder cache size 8192. Please reduce the input size or increase the encoder cache size by "
+         "setting --limit-mm-per-prompt at startup.", _INPUT, "server's encoder cache",
+         "a higher --max-num-batched-tokens."),
+        (400, "At most 1 image(s) may be provided in one prompt.", _INPUT, "more attachments of a kind",
+         "a higher `image` in --limit-mm-per-prompt."),
         (413, "Payload Too Large", _INPUT, "message is larger", "a proxy has its own"),
         (503, f"The engine is currently busy and cannot accept new requests. {_LATER}", _BUSY, "queue is full",
          "a higher --max-num-queued-reqs."),

@@ -142,6 +142,18 @@ _KNOWN = tuple(
             ),
         ),
         (
+            ErrorKind.BAD_INPUT,
+            r"exceeds the pre-allocated encoder cache size",
+            "An attachment takes more tokens than the server's encoder cache holds.",
+            "Attach a smaller file, or start the server with a higher --max-num-batched-tokens.",
+        ),
+        (
+            ErrorKind.BAD_INPUT,
+            r"At most \d+ (\w+)\(s\) may be provided",
+            "The message has more attachments of a kind than the server accepts.",
+            lambda found: f"Leave some out, or start the server with a higher `{found[1]}` in --limit-mm-per-prompt.",
+        ),
+        (
             ErrorKind.ENGINE_BUSY,
             r"cannot accept new requests|(prefill token backlog limit)",
             "The server's queue is full.",

@@ -121,6 +121,12 @@ _REQUEST_RULES: tuple[FailureRule, ...] = (
         "Start a new chat, or remove an attachment.",
     ),
     FailureRule(
+        ErrorKind.BAD_INPUT,
+        re.compile(r"exceeds the pre-allocated encoder cache size"),
+        "An attachment takes more tokens than the engine's encoder cache holds.",
+        "Attach a smaller file, or load the model with a higher max_num_batched_tokens.",
+    ),
+    FailureRule(
         ErrorKind.NO_CHAT_TEMPLATE,
         re.compile(r"chat template.*(?:must|not|no )|no default chat template", re.IGNORECASE),
         "This model has no chat template.",
