@@ -45,7 +45,7 @@ def test_json_has_the_fingerprint_of_each_engine(cli: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("q", "--on", "here"), "2 to 8 engines"),
+        (("q", "--on", "here"), "2 to 64 requests"),
         (("q", "--on", "here", "--on", "here"), "all be different"),
         (("q", "--on", "here", "--on", "nowhere"), "Unknown engine or model"),
         (("q", "--on", "here", "--on", "vllm", "--fan-out", "seed=1,2"), "does not go with --fan-out"),

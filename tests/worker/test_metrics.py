@@ -128,4 +128,8 @@ async def test_a_server_reports_its_metrics_or_their_absence() -> None:
         with pytest.raises(VlmtuiError, match="tells no metrics of vLLM") as refused:
             await engine.metrics()
         assert "404" in refused.value.detail
+        server.replies["/metrics"] = [sends({"error": {"message": "start it with --metrics"}}, status=501)]
+        with pytest.raises(VlmtuiError, match="tells no metrics of vLLM") as refused:
+            await engine.metrics()
+        assert "--metrics" in refused.value.detail
         await engine.shutdown()

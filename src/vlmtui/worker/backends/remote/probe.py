@@ -225,7 +225,7 @@ async def ask_for_metrics(api: ServerApi) -> EngineMetrics:
         if found.ranks:
             return found
     except ServerError as error:
-        if error.code not in (404, 405):
+        if error.code not in (404, 405, 501):  # llama.cpp: 501
             raise
         detail = f"status {error.code}: {error.detail}"
     hint = "Other servers and some proxies tell none."
