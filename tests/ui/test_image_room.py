@@ -773,7 +773,9 @@ async def test_p_on_a_selected_answer_opens_the_room_about_it(chatting: StartCha
 async def test_locate_inserts_the_familys_own_prompt(chatting: StartChat, monkeypatch: pytest.MonkeyPatch) -> None:
     async with chatting() as chat:
         await chat.send("/locate the cat")
-        await chat.until(lambda: chat.composer.text == "Locate the cat.")
+        await chat.until(lambda: chat.composer.text == "[Image #1]Locate the cat.")
+        await chat.until(lambda: [item.name for item in chat.controller.draft.attachments] == ["circle.png"])
+        assert "one shape an image" in chat.notes
         await chat.pilot.press("ctrl+u")
         monkeypatch.setattr(AppEngines, "model", model_of(Registry.bundled()["llava"]))
         await chat.send("/locate the cat")

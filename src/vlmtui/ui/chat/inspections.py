@@ -8,6 +8,8 @@ import msgspec
 
 from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import Remedy, bad_input
+from vlmtui.paths import sample_image
+from vlmtui.registry.match import DEFAULT_MODEL
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.prompt_report import (
     PromptReport,
@@ -45,6 +47,10 @@ class Inspections(ChatPart):
             name = model.family.title if model is not None else "this model"
             self._app.tell(f"The registry has no prompt for locating objects with {one_line(name)}.")
             return
+        if model is not None and model.family.family == DEFAULT_MODEL:
+            self._app.tell("The adapter bundled:boxes locates one shape an image, as in the sample.")
+            if not self._chat.attachments_by_number():
+                self._screen.panel.attach([sample_image()])
         self._screen.panel.query_one(Composer).insert(known)
 
     def action_image(self, number: str = "") -> None:
