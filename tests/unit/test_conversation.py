@@ -168,6 +168,30 @@ async def test_a_seed_and_log_probabilities_apply_to_one_request(tmp_path: Path)
         await conversation.answers.answer(engine, exchange)
 
 
+async def test_the_settings_of_an_opened_conversation_do_not_stay_for_later_ones(tmp_path: Path) -> None:
+    theirs = ChatSettings("Be terse.", Sampling(temperature=0), MODEL.family.family)
+    mine = msgspec.structs.replace(theirs, system_prompt="", sampling=Sampling(temperature=0.7))
+    async with having(tmp_path) as conversation:
+        conversation.settings = theirs
+        engine = await engine_of(["Hello"])
+        conversation.draft.text = "Hi"
+        await conversation.answers.answer(engine, conversation.begin(MODEL, engine.info))
+        await conversation.recorder.flush()
+        opened = conversation.id
+        assert opened is not None
+        conversation.clear()
+        conversation.settings = mine
+        for _ in range(2):
+            await conversation.open(opened)
+        assert conversation.settings == theirs
+        conversation.clear()
+        assert conversation.settings == mine
+        await conversation.open(opened)
+        conversation.settings = changed = msgspec.structs.replace(theirs, system_prompt="Be kind.")
+        conversation.clear()
+        assert conversation.settings == changed, "the user has set them"
+
+
 async def test_a_draft_that_the_family_rejects_stays(tmp_path: Path) -> None:
     deaf = msgspec.structs.replace(MODEL.family, takes={"image": MODEL.family.takes["image"]})
     video = msgspec.structs.replace(PICTURE, modality="video")

@@ -110,6 +110,8 @@ class Conversation:
     def __init__(self, settings: ChatSettings, recorder: Recorder, opened: Callable[[], None] = lambda: None) -> None:
         self.settings = settings
         """The settings of the next request."""
+        self._put_aside: tuple[ChatSettings, ChatSettings] | None = None
+        """The user's settings, and those of an opened conversation that took their place."""
         self.on_opened = opened
         self.recorder = recorder
         self.draft = Draft()
@@ -285,13 +287,22 @@ class Conversation:
     # -- opening, branches, editing
 
     def clear(self) -> None:
-        """Start a new conversation. The draft and the queue become its draft."""
+        """Start a new conversation. The draft and the queue become its draft. The settings of an opened conversation do
+        not stay for it, unless the user has changed them."""
+        self.settings, self._put_aside = self._own_settings, None
         self.queue.take_all(self.draft)
         if self.branch.last is not None:
             self.recorder.save_draft(self.live, StoredDraft())
             self.live = LiveConversation()
         self._put_branch(Branch())
         self.draft_changed()
+
+    @property
+    def _own_settings(self) -> ChatSettings:
+        """The user's settings, as they were before a conversation was opened."""
+        own, opened = self._put_aside or (self.settings, None)
+        is_unchanged = self.settings == opened and own.family == self.settings.family
+        return own if is_unchanged else self.settings
 
     async def open(self, conversation: ConversationId) -> None:
         """Open a stored conversation with its settings and draft. If it is open already, the current draft stays.
@@ -307,7 +318,8 @@ class Conversation:
         self.live.model = loaded.model
         self._put_branch(loaded.branch)
         if loaded.settings is not None:
-            self.settings = msgspec.structs.replace(loaded.settings, kept=self.settings.kept)
+            opened = msgspec.structs.replace(loaded.settings, kept=self.settings.kept)
+            self._put_aside, self.settings = (self._own_settings, opened), opened
         self.on_opened()
 
     async def step(self, by: int) -> bool:
