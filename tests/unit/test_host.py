@@ -85,8 +85,11 @@ async def test_a_worker_that_can_do_more_serves_what_is_asked(host: WorkerHost, 
         await other.close()
     exact = await host.open(a_spec(), client="test", keep_alive_s=60, is_exact=True)
     assert exact.pid != first.pid, "engines that are compared are those that were asked for"
-    more = await host.open(a_spec(enable_lora=True, max_lora_rank=128), client="test", keep_alive_s=60)
+    other_process = patient_host(paths, fake_launcher())
+    more = await other_process.open(a_spec(enable_lora=True, max_lora_rank=128), client="test", keep_alive_s=60)
     assert more.pid not in (first.pid, exact.pid)
+    assert isinstance([event async for event in more.load()][-1], EngineReady) and more.info is not None
+    assert f"`vlmtui stop {first.pid}` frees its memory." in more.info.notes[-1]
     for client in (first, exact, more):
         await client.shutdown()
 

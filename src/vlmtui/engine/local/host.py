@@ -123,20 +123,22 @@ class WorkerHost:
         is_exact: bool = False,
     ) -> WorkerClient:
         await asyncio.to_thread(make_socket_folder, self._paths.runtime)
-        endpoint, note = Endpoint.of(self._paths, spec), ""
+        endpoint, notes = Endpoint.of(self._paths, spec), list[str]()
         async with locked(endpoint.lock):
             worker = await self._attach(endpoint, spec, client)
             if worker is not None and worker.changed and when_changed is not WhenChanged.KEEP:
                 keep_alive_s = (await _leave_outdated(worker, when_changed)).keep_alive_s
-                note, worker = f"{changed_since_load(spec.name, worker.changed)} It is loaded again.", None
+                notes.append(f"{changed_since_load(spec.name, worker.changed)} It is loaded again.")
+                worker = None
             if worker is None and not is_exact:
                 worker = await self._attach_to_other(endpoint, spec, client)
             if worker is None:
                 program = await asyncio.to_thread(self._launcher.choose, spec)
                 await self._end_processes(endpoint, shutdown_sent=False)
+                notes += [] if is_exact else await self._told_twins(spec)
                 worker = await self._start(program, endpoint, spec, client, keep_alive_s)
-                if note:
-                    worker.add_note(note)
+                if notes:
+                    worker.add_note(" ".join(notes))
         self._in_use.add(worker)
         return worker
 
@@ -155,6 +157,17 @@ class WorkerHost:
             except OSError:
                 return None
             await asyncio.sleep(_RETRY_S)
+
+    async def _told_twins(self, spec: LoadSpec) -> list[str]:
+        """Return a note for each engine of another process that has loaded the same model and can't serve this spec."""
+        own = {client.endpoint for client in self._in_use if client.is_connected}
+        found = [one for one in await self._with_files() if one.status is not None and one.endpoint not in own]
+        return [
+            f"{spec.name} is loaded a second time: the one that runs has other engine arguments. "
+            f"`vlmtui stop {one.pid}` frees its memory."
+            for one in found
+            if one.status is not None and one.status.spec.model == spec.model
+        ]
 
     async def _attach_to_other(self, own: Endpoint, spec: LoadSpec, client: str) -> WorkerClient | None:
         """Connect to a running worker with another spec that can serve this one; None if there is none."""
