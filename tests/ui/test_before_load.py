@@ -35,7 +35,7 @@ async def pick(app, pilot, name: str) -> None:  # type: ignore[no-untyped-def]
     await until(pilot, lambda: isinstance(app.screen, ModelsScreen) and app.screen.machine is not None)
     app.screen.query_one("#filter").value = name
     models = app.screen.query_one(ModelList)
-    await until(pilot, lambda: models.current is not None and name in models.current.family.family)
+    await until(pilot, lambda: models.chosen is not None and name in models.chosen.family.family)
     await pilot.press("enter")
 
 

@@ -13,7 +13,7 @@ import vlmtui.engine.remote_models
 from tests.support.documents import written
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
-from tests.ui.conftest import MACHINE, Chat, MakeApp, StartChat
+from tests.ui.conftest import Chat, MakeApp, StartChat
 from tests.ui.test_fan_out import fan, fanned, texts
 from vlmtui.config.settings import EngineSettings, Settings
 from vlmtui.domain.engine import REMOTE_BACKEND
@@ -242,10 +242,10 @@ async def test_the_picker_lists_the_models_and_features_of_servers(
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen) and len(app.screen.servers) == 2)
         screen = app.screen
         assert isinstance(screen, ModelsScreen)
-        rows = screen.query_one(ModelList).rows
+        rows = screen.query_one(ModelList).choices
         names = [row.model.spec.name for row in rows if row.server is not None]
         assert names == ["qwen at box", "cats at box"]
-        shown = [row(one, MACHINE, 70).plain for one in rows if one.server is not None]
+        shown = [row(one, 70).plain for one in rows if one.server is not None]
         assert all("12 ms" in one and one.rstrip().endswith("server") for one in shown)
         assert rows[0].bundled and rows[0].server is None, "what runs here without anything comes first"
         models = screen.query_one(ModelList)
@@ -253,7 +253,7 @@ async def test_the_picker_lists_the_models_and_features_of_servers(
         at = next(number for number, line in enumerate(lines) if line.startswith("qwen at box"))
         await pilot.click(ModelList, offset=(5, at))
         assert isinstance(app.screen, ModelsScreen), "the first click shows the details"
-        assert models.current is not None and models.current.model.spec.name == names[0]
+        assert models.chosen is not None and models.chosen.model.spec.name == names[0]
         assert "▌" in models.render_line(at).text
         assert "far: Nothing listens" in str(screen.query_one("#errors").render())
         await pilot.press(*"qwen at box")

@@ -14,15 +14,14 @@ from tests.support.waiting import until
 from tests.ui.conftest import MACHINE, MakeApp
 from vlmtui.domain.engine import EngineStatus
 from vlmtui.domain.model_reading import ModelReading, ReadRequest, TemplateReading
-from vlmtui.engine.machine import GIB, gib
+from vlmtui.engine.machine import GIB, Fit, gib
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled_model
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve, with_engine_args
 from vlmtui.session.models import Choice, model_choices
 from vlmtui.ui.document.view import DocumentView
-from vlmtui.ui.models.loading import LoadingScreen
-from vlmtui.ui.models.screen import ModelList, ModelsScreen, context_text, model_details, row, size_text
+from vlmtui.ui.models.screen import Folded, ModelList, ModelsScreen, context_text, model_details, row, size_text
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
 
@@ -37,7 +36,7 @@ async def test_the_bundled_model_comes_first_and_enter_loads_it(make_app: MakeAp
     app = make_app(host)
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
-        chosen = app.screen.query_one(ModelList).current
+        chosen = app.screen.query_one(ModelList).chosen
         assert chosen is not None
         assert chosen.model.spec.name == "shapes"
         await pilot.press("enter")
@@ -54,7 +53,7 @@ async def test_the_other_models_follow_the_first_paint_and_a_key_typed_before_fi
         models = app.screen.query_one(ModelList)
         await pilot.press("down")
         assert models.highlighted == 1
-        await until(pilot, lambda: len(models.rows) == len(Registry.bundled()))
+        await until(pilot, lambda: len(models.choices) > 40)
 
 
 async def test_errors_in_a_users_records_are_reported(make_app: MakeApp, tmp_path: Path) -> None:
@@ -69,15 +68,15 @@ async def test_typing_filters_at_once_and_arrows_move_the_list(make_app: MakeApp
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
         models = app.screen.query_one(ModelList)
-        assert len(models.rows) == 80
+        assert len(models.choices) == 80
         await pilot.press(*"gemma")
-        await until(pilot, lambda: 0 < len(models.rows) < 20)
-        assert all("Gemma" in choice.title for choice in models.rows)
+        await until(pilot, lambda: 0 < len(models.choices) < 20)
+        assert all("Gemma" in choice.title for choice in models.choices)
         await pilot.press("down", "down")
-        assert models.current == models.rows[2]
+        assert models.chosen == models.choices[2]
         assert app.screen.focused is app.screen.query_one("#filter")
         await pilot.press("escape")
-        await until(pilot, lambda: len(models.rows) == 80)
+        await until(pilot, lambda: len(models.choices) > 40)
         await pilot.press("pagedown", "ctrl+end")
         assert models.current == models.rows[-1]
 
@@ -146,7 +145,7 @@ async def test_a_running_engine_is_marked(make_app: MakeApp) -> None:
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
         models = app.screen.query_one(ModelList)
-        await until(pilot, lambda: models.rows[0].state == "running")
+        await until(pilot, lambda: models.choices[0].state == "running")
 
 
 async def test_a_failed_search_for_engines_is_reported(make_app: MakeApp) -> None:
@@ -169,9 +168,9 @@ async def test_a_model_folder_that_was_typed_can_be_loaded(make_app: MakeApp) ->
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
         app.screen.query_one(Input).value = str(bundled_model())
         models = app.screen.query_one(ModelList)
-        await until(pilot, lambda: bool(models.rows) and models.rows[0].model.spec.name == str(bundled_model()))
+        await until(pilot, lambda: bool(models.choices) and models.choices[0].model.spec.name == str(bundled_model()))
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, LoadingScreen) or bool(host.opened))
+        await until(pilot, lambda: bool(host.opened))
 
 
 def test_engines_of_one_model_are_rows_that_say_how_they_differ() -> None:
@@ -195,6 +194,55 @@ def test_matching_names_come_before_matching_architectures() -> None:
     assert model_choices(Registry.bundled())[0].bundled
 
 
+async def test_typing_moves_the_highlight_to_the_best_match(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        models = app.screen.query_one(ModelList)
+        await until(pilot, lambda: len(models.rows) > 1)
+        await pilot.press(*"qwen2")
+        chosen = models.chosen
+        assert chosen is not None and chosen == models.choices[0] and "qwen2" in chosen.title.casefold()
+        assert "Shapes (bundled)" in [one.title for one in models.choices]
+
+
+async def test_what_is_too_big_is_folded_and_what_is_not_here_says_what_it_downloads(
+    make_app: MakeApp, eighty_families: Registry
+) -> None:
+    app = make_app(registry=eighty_families)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        screen = app.screen
+        assert isinstance(screen, ModelsScreen)
+        models = screen.query_one(ModelList)
+        await until(pilot, lambda: isinstance(models.rows[-1], Folded))
+        big = [one for one in screen.sizes.values() if one.fit.fit is Fit.NO]
+        assert models.rows[-1] == Folded(len(big)) and len(models.choices) == 80 - len(big)
+        assert next(one.state for one in models.choices if one.parameters_b == 7.6) == "↓15 GB"
+        await pilot.press("ctrl+end")
+        await pilot.pause()
+        line = models.render_line(models.scrollable_content_region.height - 1).text.strip()
+        assert line == f"▌▸ {len(big)} models too big for this machine: Enter shows them"
+        await pilot.press("enter")
+        await until(pilot, lambda: len(models.choices) == 80)
+        assert models.chosen is not None and models.chosen.is_too_big
+        assert isinstance(app.screen, ModelsScreen)
+
+
+async def test_a_folder_without_a_model_says_so(make_app: MakeApp, tmp_path: Path) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        app.screen.query_one(Input).value = str(tmp_path)
+        models = app.screen.query_one(ModelList)
+        await until(pilot, lambda: "No model matches" not in models._empty and bool(models._empty))
+        assert "is not a model folder" in models._empty
+
+
+def test_a_family_is_called_by_the_title_that_the_list_shows() -> None:
+    assert resolve(Registry.bundled(), "Qwen2.5-VL").family.family == "qwen2_5_vl"
+
+
 def test_the_licence_is_shown_for_the_records_model() -> None:
     (first, *_) = model_choices(Registry.bundled(), query="Qwen/Qwen2.5-VL-3B-Instruct")
     (other, *_) = model_choices(Registry.bundled(), query="Qwen/Qwen2.5-VL-7B-Instruct")
@@ -205,7 +253,7 @@ def test_the_licence_is_shown_for_the_records_model() -> None:
 def test_a_further_model_of_a_family_is_listed_when_its_name_is_typed(eighty_families: Registry) -> None:
     rows = model_choices(eighty_families, query="molmo-1-72b")
     assert [choice.title for choice in rows] == ["org/Molmo-1-72B-Instruct"]
-    assert rows[0].parameters_b is None, "the record's size is that of the default model"
+    assert rows[0].parameters_b == 72, "by its name: the record's size is that of the default model"
 
 
 def test_a_path_that_is_no_model_offers_nothing(tmp_path: Path) -> None:
@@ -215,12 +263,13 @@ def test_a_path_that_is_no_model_offers_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [67, 75, 77, 160])
 def test_a_row_is_never_wider_than_the_list(eighty_families: Registry, width: int) -> None:
     for choice in model_choices(eighty_families):
-        assert row(choice, MACHINE, width).cell_length <= width
+        assert row(choice, width).cell_length <= width
 
 
 def test_numbers_are_short() -> None:
     assert [size_text(value) for value in (0.003, 0.5, 7.6, 72.7, None)] == ["3M", "0.5B", "7.6B", "72.7B", "?"]
-    assert [context_text(value) for value in (512, 4096, 131072, None)] == ["512", "4k", "128k", "?"]
+    assert size_text(1000) == "1T"
+    assert [context_text(value) for value in (512, 4096, 131072, 10485760, None)] == ["512", "4k", "128k", "10M", "?"]
     assert [gib(value) for value in (7 * 2**20, 3 * GIB // 2, 80 * GIB)] == ["7 MiB", "1.5 GiB", "80 GiB"]
 
 
@@ -232,14 +281,14 @@ async def test_a_key_chooses_what_runs_the_model(make_app: MakeApp) -> None:
         models = app.screen.query_one(ModelList)
 
         def backend() -> str:
-            assert models.current is not None
-            return models.current.backend.text
+            assert models.chosen is not None
+            return models.chosen.backend.text
 
         assert backend() == "vllm"
         await pilot.press("ctrl+g")
         await until(pilot, lambda: backend() == "transformers")
-        assert "HF" in row(models.rows[0], MACHINE, 100).plain
-        assert "transformers: can be tried" in told(models.rows[0])
+        assert "HF" in row(models.choices[0], 100).plain
+        assert "transformers: can be tried" in told(models.choices[0])
         await pilot.press("ctrl+g")
         await until(pilot, lambda: backend() == "vllm")
         await pilot.press("ctrl+g", "enter")

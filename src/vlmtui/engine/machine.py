@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -85,6 +86,10 @@ _FITTED_LEAST = 8192
 """The context in tokens that has to fit if the engine fits the context to the memory."""
 _BYTES = {"float32": 4.0, "float": 4.0, "float16": 2.0, "half": 2.0, "bfloat16": 2.0}
 _QUANTISED_BYTES = {"fp8": 1.0, "compressed-tensors": 1.0, "awq": 0.56, "gptq": 0.56, "bitsandbytes": 0.56}
+
+
+_IN_NAME = re.compile(r"(?:^|[-_])(\d{1,4}(?:\.\d{1,2})?)[bB](?![a-zA-Z0-9])")
+"""Billions of parameters in a repository's name: `-7B-`."""
 
 
 class Fit(StrEnum):
@@ -202,9 +207,17 @@ def _config(folder: Path | None) -> Mapping[str, object]:
         return {}
 
 
+def parameters_b(model: Model) -> float | None:
+    """Return a model's billions of parameters: those of the record for its first model, else those in the name."""
+    family, name = model.family, model.spec.model
+    if not family.models or name == family.models[0] or family.models[0].startswith("bundled:"):
+        return family.parameters_b
+    found = _IN_NAME.search(name.rpartition("/")[2])
+    return float(found[1]) if found else None
+
+
 def _from_parameters(model: Model, config: Mapping[str, object], dtype: float) -> int:
-    family = model.family
-    billions = family.parameters_b if model.spec.model == family.models[0] or not family.models else None
+    billions = parameters_b(model)
     if billions is None:
         return 0
     method = _get(_get(config, "quantization_config"), "quant_method")

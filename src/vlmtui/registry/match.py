@@ -62,9 +62,9 @@ def resolve(
 
     `choice`: the kind of engine to run it; None: the best in its family's record. `folders`: False for a name from
     another person's document, which must not name a local folder. `to_load`: False if only the model's files are read;
-    an architecture that no engine knows is then no error. Matched in this order: family name, listed repository id,
-    facts of `config.json` (of the folder or the downloaded repository), longest matching name pattern. Raises
-    VlmtuiError(MODEL_UNKNOWN) with suggestions, or with the candidates if several families match equally well.
+    an architecture that no engine knows is then no error. Matched in this order: family name, listed repository id, a
+    family's title, facts of `config.json` (of the folder or the downloaded repository), longest matching name pattern.
+    Raises VlmtuiError(MODEL_UNKNOWN) with suggestions, or with the candidates if several families match equally well.
     """
     if name in registry:
         return model_of(registry[name], choice=choice)
@@ -76,6 +76,9 @@ def resolve(
         folder = folder.resolve()
         require_text(str(folder), f"Can't load {shown_name(folder)}: its path is not UTF-8.", hint="Rename it.")
         return _by_files(registry, str(folder), folder, choice, to_load=to_load)
+    for family in registry.values():
+        if name.casefold() == family.title.casefold():
+            return model_of(family, choice=choice)
     if re.fullmatch(REPOSITORY, name, re.ASCII):
         return _by_files(registry, name, snapshot_of(name), choice, to_load=to_load)
     raise VlmtuiError(

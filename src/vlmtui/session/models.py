@@ -20,7 +20,17 @@ from vlmtui.domain.engine import (
     can_serve,
     distinction,
 )
-from vlmtui.engine.machine import Fit, Machine, check_fit, claimed_share, fit_text, gib
+from vlmtui.engine.machine import (
+    Fit,
+    FitResult,
+    Machine,
+    check_fit,
+    claimed_share,
+    estimate,
+    fit_text,
+    gib,
+    parameters_b,
+)
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.registry.hub_cache import model_folder
 from vlmtui.registry.loader import Registry
@@ -42,6 +52,31 @@ _BUNDLED = "bundled:"
 _FOLDER_STARTS = ("/", "~", "./", "../")
 
 
+class ModelSize(msgspec.Struct, frozen=True):
+    """The memory and the disk space that a model needs."""
+
+    fit: FitResult
+    weights: int
+    """Bytes of its weights; 0: unknown."""
+    on_disk: bool
+    """True if the weights are on this machine; False: `weights` is an estimate of what is downloaded."""
+
+    @property
+    def text(self) -> str:
+        """The size on disk (`7.1 GB`) or to download (`↓14 GB`); empty if unknown."""
+        gigabytes = self.weights / 1e9
+        size = (
+            f"{gigabytes / 1000:.1f} TB" if gigabytes >= 999.5 else f"{gigabytes:.{0 if gigabytes >= 9.95 else 1}f} GB"
+        )
+        return f"{'' if self.on_disk else '↓'}{size}" if self.weights else ""
+
+
+def size_of(model: Model, machine: Machine | None) -> ModelSize:
+    """Return a model's size, and whether it fits the machine. Blocking."""
+    found = estimate(model)
+    return ModelSize(check_fit(model, machine), found.weights if found else 0, found is not None and found.measured)
+
+
 class Choice(msgspec.Struct, frozen=True):
     """A row of the list of models."""
 
@@ -57,6 +92,14 @@ class Choice(msgspec.Struct, frozen=True):
     """True if the model's files are on this machine."""
     server: Server | None = None
     """The server that has the model; None: this machine loads it."""
+    size: ModelSize | None = None
+    """None: not known yet."""
+
+    @property
+    def is_too_big(self) -> bool:
+        """True if the model is too big for this machine, and nothing of it is here."""
+        is_here = self.running or self.current or self.downloaded or self.bundled or self.server is not None
+        return not is_here and self.size is not None and self.size.fit.fit is Fit.NO and not self.size.fit.settings
 
     @property
     def closed(self) -> bool:
@@ -90,7 +133,7 @@ class Choice(msgspec.Struct, frozen=True):
     @property
     def parameters_b(self) -> float | None:
         """Billions of parameters."""
-        return self.family.parameters_b if self.default else None
+        return parameters_b(self.model)
 
     @property
     def context(self) -> int | None:
@@ -109,13 +152,15 @@ class Choice(msgspec.Struct, frozen=True):
             return "server"
         if self.closed:
             return mark_of(self.family, self.backend)
+        if self.downloaded:
+            return self.size.text if self.size is not None and self.size.on_disk else "on disk"
         if self.backend.pinned is not None:
             return self.backend.pinned
         if self.backend.backend == TRANSFORMERS_BACKEND:
             return "HF"
         if self.bundled:
             return "bundled"
-        return "here" if self.downloaded else ""
+        return self.size.text if self.size is not None else ""
 
 
 def model_choices(
@@ -126,17 +171,23 @@ def model_choices(
     downloaded: Sequence[Model] = (),
     servers: Sequence[Server] = (),
     backends: Mapping[str, BackendChoice] | None = None,
+    sizes: Mapping[str, ModelSize] | None = None,
     query: str = "",
 ) -> list[Choice]:
     """Return the rows of the list of models that match a query, sorted: rows whose title matches, then those whose
-    repository matches, then those whose architecture or modality matches. Within these: bundled, running, served,
-    downloaded, and other models; a model that can't run here comes after its equals.
+    repository matches, then those whose architecture or modality matches. Within these: running, bundled, served and
+    downloaded models, others that fit, those that are too big; a model that can't run here comes after its equals.
 
     A family has one row, for its default model. Another model of the family has its own row if it is running or
     downloaded, or if the query matches it and not the default model. A query that is a local folder or a repository id
-    also has a row. backends: by model name, the kind of engine that the user chose."""
+    also has a row. backends, sizes: by model name, the kind of engine that the user chose, and the known sizes."""
     rows = _Rows(
-        registry, {model.spec.model for model in downloaded}, [status.spec for status in running], current, query
+        registry,
+        {model.spec.model for model in downloaded},
+        [status.spec for status in running],
+        current,
+        query,
+        sizes or {},
     )
     for family in registry.values():
         rows.add_family(family)
@@ -157,12 +208,14 @@ class _Rows:
         specs: Sequence[LoadSpec],
         current: LoadSpec | None,
         query: str,
+        sizes: Mapping[str, ModelSize],
     ) -> None:
         self.found: list[Choice] = []
         self._registry = registry
         self._here = here
         self._specs = specs
         self._current = current
+        self._sizes = sizes
         self._query = query.strip()
         self._words = query.casefold().split()
 
@@ -231,10 +284,11 @@ class _Rows:
         return (
             not self._matches(title),
             not self._matches(f"{title} {name}"),
+            not (row.running or row.current),
             not row.bundled,
-            row.server is None and not (row.running or row.current),
-            row.server is not None,
+            row.server is None,
             not row.downloaded,
+            row.is_too_big,
             row.closed,
         )
 
@@ -256,6 +310,7 @@ class _Rows:
             current=self._is_current(model),
             downloaded=server is None and model.spec.model in self._here,
             server=server,
+            size=self._sizes.get(model.spec.name) if server is None else None,
         )
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
 from textual import on
@@ -23,12 +23,12 @@ from vlmtui.domain.engine import BackendChoice, EngineStatus
 from vlmtui.engine.machine import Fit, Machine, check_fit, gib
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.hub_cache import downloaded_models
-from vlmtui.registry.match import Model, resolve
+from vlmtui.registry.match import Model, model_of, resolve
 from vlmtui.registry.routes import model_closed, route_name, status_of
 from vlmtui.session.dials import described_variables
 from vlmtui.session.engines import AppEngines, EngineState
-from vlmtui.session.models import Choice, model_choices, template_variables
-from vlmtui.text import one_line
+from vlmtui.session.models import Choice, ModelSize, model_choices, size_of, template_variables
+from vlmtui.text import counted, one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import TextBlock, fact
 from vlmtui.ui.document.view import DocumentView
@@ -62,6 +62,7 @@ def model_details(
     facts = [
         ("Takes", takes_text(choice, ", ")),
         ("Parameters", size_text(choice.parameters_b)),
+        *([("Files", _files_text(choice.size))] if choice.size is not None and not choice.bundled else []),
         ("Context", f"{context_text(choice.context)} tokens" if choice.context else "?"),
         ("Licence", _licence(choice)),
         ("Route", f"{route_name(family, choice.backend)}: {status_of(family, choice.backend)}"),
@@ -90,6 +91,12 @@ def model_details(
         also = Content("\n").join(Content(f"  {one_line(name)}") for name in others)
         blocks.append(TextBlock(Content.assemble(("Also, by typing its name:\n", "$muted"), also), margin=1))
     return blocks
+
+
+def _files_text(size: ModelSize) -> str:
+    if not size.weights:
+        return "?"
+    return f"{size.text} on disk" if size.on_disk else f"~{size.text.removeprefix('↓')} to download"
 
 
 def _served_details(choice: Choice, server: Server) -> list[TextBlock]:
@@ -177,13 +184,15 @@ def size_text(parameters_b: float | None) -> str:
         return "?"
     if parameters_b < 0.1:
         return f"{parameters_b * 1000:.3g}M"
-    return f"{parameters_b:.3g}B"
+    return f"{parameters_b:.3g}B" if parameters_b < 999.5 else f"{parameters_b / 1000:.2g}T"
 
 
 def context_text(tokens: int | None) -> str:
-    """Format a context length in tokens: `4k`, `128k`, `?`."""
+    """Format a context length in tokens: `4k`, `128k`, `10M`, `?`."""
     if tokens is None:
         return "?"
+    if tokens >= 2**20:
+        return f"{tokens / 2**20:.3g}M"
     return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens)
 
 
@@ -194,12 +203,12 @@ def takes_text(choice: Choice, separator: str = " ") -> str:
     return separator.join(f"{modality} ×{takes.max_items}" for modality, takes in choice.family.takes.items())
 
 
-def row(choice: Choice, machine: Machine | None, width: int) -> Content:
+def row(choice: Choice, width: int) -> Content:
     """Return a model's row in the list, `width` cells wide."""
     title_width, name_width = _first_columns(width)
     gap = " " * _GAP
     name = f"{gap}{_cell(one_line(choice.model.spec.name), name_width)}" if name_width else ""
-    fits = check_fit(choice.model, machine).fit if machine and choice.server is None else Fit.UNKNOWN
+    fits = choice.size.fit.fit if choice.size is not None else Fit.UNKNOWN
     fits_text = _FIT_MARKS[fits] if choice.server is None else _latency_text(choice.server)
     # Few pieces of text are fast, and this list is part of the first paint.
     return Content.assemble(
@@ -234,7 +243,7 @@ def header(width: int) -> Content:
         "Size".rjust(_SIZE),
         "Context".rjust(_CONTEXT),
         "Memory".ljust(_FITS),
-        "State",
+        "Disk",
     )
     return Content.styled(gap.join(cells), "$muted")
 
@@ -261,17 +270,33 @@ class ModelHeader(Widget):
         return header(self.size.width)
 
 
-class ModelList(RowList[Choice]):
+class Folded(NamedTuple):
+    """The row that stands for all models that are too big."""
+
+    models: int
+
+
+class ModelList(RowList[Choice | Folded]):
     """The list of models. The filter keeps the focus, and the screen moves the highlight."""
 
     can_focus = False
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.machine: Machine | None = None
+    @property
+    def choices(self) -> list[Choice]:
+        """The rows that are models."""
+        return [one for one in self.rows if isinstance(one, Choice)]
+
+    @property
+    def chosen(self) -> Choice | None:
+        """The highlighted model."""
+        return self.current if isinstance(self.current, Choice) else None
 
     def draw(self, index: int, width: int) -> list[Content]:
-        return [row(self.rows[index], self.machine, width)]
+        one = self.rows[index]
+        if isinstance(one, Choice):
+            return [row(one, width)]
+        too_big = f"▸ {counted(one.models, 'model')} too big for this machine: Enter shows them"
+        return [Content.styled(too_big, "$muted")]
 
 
 _REST_S = 0.3
@@ -320,6 +345,10 @@ class ModelsScreen(Screen[None]):
         """Runs while the highlight rests on a model whose template is not read yet."""
         self.backends: dict[str, BackendChoice] = {}
         """The kind of engine that the user chose for a model, by the model's name."""
+        self.sizes: dict[str, ModelSize] = {}
+        """The known sizes, by the model's name."""
+        self._unfolded = False
+        """True if models that are too big are listed, too."""
         self._shows_all = False
         """True if the list shows the whole registry, not only the records that are read before the first paint."""
 
@@ -351,7 +380,7 @@ class ModelsScreen(Screen[None]):
 
     @on(Input.Changed, "#filter")
     def _filter_changed(self) -> None:
-        self._fill()
+        self._fill(best=True)
 
     @on(Input.Submitted, "#filter")
     def _filter_submitted(self) -> None:
@@ -359,7 +388,7 @@ class ModelsScreen(Screen[None]):
 
     @on(RowList.Highlighted)
     def _show_details(self) -> None:
-        chosen = self._list.current
+        chosen = self._list.chosen
         read = self.variables.get(chosen.model.spec.name) if chosen else None
         self.query_one("#side", DocumentView).show(*(model_details(chosen, self.machine, read) if chosen else []))
         if self._rest is not None:
@@ -374,20 +403,23 @@ class ModelsScreen(Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "back":
-            return bool(self._query) or self._has_chat or self.engines.keeps_former
+            return bool(self._query) or self._has_chat
         return True
 
     @on(RowList.Opened)
     def action_load(self) -> None:
-        chosen = self._list.current
-        if chosen is None:
+        chosen = self._list.chosen
+        if chosen is None and self._list.current is None:
             self.app.bell()
+        elif chosen is None:
+            self._unfolded = True
+            self._fill()
         else:
             self.post_message(self.ModelChosen(chosen.model, self.machine))
 
     def action_backend(self) -> None:
         """Choose the next kind of engine for the highlighted model."""
-        chosen = self._list.current
+        chosen = self._list.chosen
         choices = chosen.backends if chosen is not None else ()
         if chosen is None or len(choices) < 2:
             self.app.bell()
@@ -420,7 +452,7 @@ class ModelsScreen(Screen[None]):
     @property
     def _has_chat(self) -> bool:
         """True if there is a chat below this screen."""
-        return self in self.app.screen_stack[2:]
+        return any(getattr(screen, "SCOPE", "") == "chat" for screen in self.app.screen_stack)
 
     async def _look_up(self) -> None:
         """Read the families' records. Then start slow lookups: memory, running engines, downloaded models and servers.
@@ -433,7 +465,7 @@ class ModelsScreen(Screen[None]):
 
     def _read_soon(self) -> None:
         """Start to read the template of the highlighted model, if the details are shown."""
-        chosen, reader = self._list.current, self.services.reader
+        chosen, reader = self._list.chosen, self.services.reader
         if chosen is not None and reader is not None and self.has_class("-wide"):
             self.run_worker(self._read_template(reader, chosen.model), group="template")
 
@@ -442,12 +474,20 @@ class ModelsScreen(Screen[None]):
         name = model.spec.name
         self.variables[name] = None  # it is not read a second time meanwhile
         self.variables[name] = await asyncio.to_thread(template_variables, reader, model)
-        if (current := self._list.current) is not None and current.model.spec.name == name:
+        if (current := self._list.chosen) is not None and current.model.spec.name == name:
             self._show_details()
 
     async def _measure(self) -> None:
         self.machine = await asyncio.to_thread(Machine.measure)
         self.query_one("#machine", Static).update(self.machine.describe())
+        families = self.services.registry.values()
+        await self._measure_sizes([*(model_of(family) for family in families if family.models), *self.downloaded])
+
+    async def _measure_sizes(self, models: Sequence[Model]) -> None:
+        """Find out how big these models are, and show it."""
+        machine = self.machine
+        found = await asyncio.to_thread(lambda: {one.spec.name: size_of(one, machine) for one in models})
+        self.sizes |= found
         self._fill()
 
     async def _find_running(self) -> None:
@@ -460,7 +500,7 @@ class ModelsScreen(Screen[None]):
 
     async def _find_downloaded(self) -> None:
         self.downloaded = await asyncio.to_thread(_downloaded, self.services.registry)
-        self._fill()
+        await self._measure_sizes(self.downloaded)
 
     async def _find_servers(self) -> None:
         registry, engines = self.services.registry, self.services.settings.engines
@@ -477,8 +517,8 @@ class ModelsScreen(Screen[None]):
         line.update("\n".join(told))
         line.display = bool(told)
 
-    def _fill(self, registry: Registry | None = None) -> None:
-        """Show the models of a registry; None: the whole registry."""
+    def _fill(self, registry: Registry | None = None, *, best: bool = False) -> None:
+        """Show the models of a registry; None: the whole registry. `best`: highlight the best match."""
         self._shows_all = registry is None
         engines = self.engines
         newest = engines.model.spec if engines.model else None
@@ -491,15 +531,31 @@ class ModelsScreen(Screen[None]):
             downloaded=self.downloaded,
             servers=self.servers,
             backends=self.backends,
+            sizes=self.sizes,
             query=query,
         )
-        self._list.machine = self.machine
-        wanted = self._list.current.model.spec if self._list.current else newest
-        same = (at for at, row in enumerate(rows) if row.model.spec == wanted)
-        named = (at for at, row in enumerate(rows) if wanted and row.model.spec.name == wanted.name)
-        empty = f"No model matches “{one_line(query)}”. {key_of(self.app, 'model_list.back')} clears the filter."
-        self._list.show(rows, highlight=next(same, next(named, 0)), empty=empty)
+        chosen = self._list.chosen
+        wanted = None if best else chosen.model.spec if chosen else newest
+        if not query and not self._unfolded:
+            shown = [row for row in rows if not row.is_too_big or row.model.spec == wanted]
+        else:
+            shown = rows
+        same = (at for at, row in enumerate(shown) if row.model.spec == wanted)
+        named = (at for at, row in enumerate(shown) if wanted and row.model.spec.name == wanted.name)
+        at = next(same, next(named, 0 if best or self._list.current is None else self._list.highlighted))
+        folded = [Folded(len(rows) - len(shown))] if len(shown) < len(rows) else []
+        self._list.show([*shown, *folded], highlight=at, empty=self._why_empty(query) if not rows else "")
         self.refresh_bindings()
+
+    def _why_empty(self, query: str) -> str:
+        """Return why no model is listed."""
+        clears = f"{key_of(self.app, 'model_list.back')} clears the filter."
+        if query.startswith(("/", "~", ".")):
+            try:
+                resolve(self.services.registry, query)
+            except VlmtuiError as error:
+                return f"{one_line(error.message)} {clears}"
+        return f"No model matches “{one_line(query)}”. {clears}"
 
 
 def _downloaded(registry: Registry) -> list[Model]:
