@@ -47,6 +47,8 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """For the greeting of a started process; the model loads after that."""
     reach_s: float = 3.0
     """For a running worker to create its deleted socket again."""
+    hub_s: float = 4.0
+    """For the hub to accept a connection, before a model is downloaded."""
     inspect_s: float = 5.0
     """For the greeting of a worker that is only inspected (`vlmtui ps`) or about to be stopped."""
     shutdown_s: float = 10.0
@@ -133,6 +135,7 @@ class WorkerHost:
             if worker is None and not is_exact:
                 worker = await self._attach_to_other(endpoint, spec, client)
             if worker is None:
+                await self._require_files(spec)
                 program = await asyncio.to_thread(self._launcher.choose, spec)
                 await self._end_processes(endpoint, shutdown_sent=False)
                 notes += [] if is_exact else await self._told_twins(spec)
@@ -141,6 +144,17 @@ class WorkerHost:
                     worker.add_note(" ".join(notes))
         self._in_use.add(worker)
         return worker
+
+    async def _require_files(self, spec: LoadSpec) -> None:
+        """Raise VlmtuiError(NO_NETWORK) if the model is neither on this machine nor can be downloaded."""
+        from vlmtui.engine.local.hub import hub_error  # urllib takes a while to import
+
+        error = None
+        with suppress(TimeoutError):  # the network may be slow
+            async with asyncio.timeout(self._timeouts.hub_s):
+                error = await asyncio.to_thread(hub_error, spec)
+        if error is not None:
+            raise error
 
     async def _attach(self, endpoint: Endpoint, spec: LoadSpec, client: str) -> WorkerClient | None:
         """Connect to a running worker; None if there is none. If a worker's socket was deleted, wait until it creates
