@@ -79,13 +79,17 @@ def _elsewhere(text: str) -> str:
     return text
 
 
+def _is_ready(text: str) -> bool:
+    return "Message, or / for commands" in text and "● " in text
+
+
 def chat(terminal: Recorder) -> None:
     """Pick the model, attach an image, ask."""
     terminal.wait_for("Pick a model")
     terminal.look()
     terminal.press("enter")
     began = time.monotonic()
-    terminal.wait_for("Message, or / for commands", timeout=_LOAD_S)
+    terminal.wait_for(_is_ready, timeout=_LOAD_S)
     terminal.loading = (began, time.monotonic())
     terminal.look()
     terminal.paste("three-shapes.png")
@@ -100,7 +104,7 @@ def chat(terminal: Recorder) -> None:
 
 def compare(terminal: Recorder) -> None:
     """Compare the chat template with a raw prompt."""
-    terminal.wait_for("Message, or / for commands", timeout=_LOAD_S)
+    terminal.wait_for(_is_ready, timeout=_LOAD_S)
     terminal.paste("circle.png")
     terminal.wait_for("circle.png")
     terminal.write("What is in this image?")

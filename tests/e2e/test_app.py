@@ -34,7 +34,7 @@ def open_chat(terminal: Terminal) -> None:
     terminal.wait_for("Pick a model")
     terminal.wait_for("Shapes (bundled)")
     terminal.press("enter")
-    terminal.wait_for("Message, or / for commands")
+    terminal.wait_for(lambda text: "Message, or / for commands" in text and "ready" in text)
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(120, 40), (80, 24)])

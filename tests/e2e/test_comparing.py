@@ -36,7 +36,7 @@ def picture(tmp_path: Path) -> Picture:
 def comparing(loaded_worker: Paths, picture: Picture) -> Iterator[Terminal]:
     """The comparison of a question about the picture, not sent yet."""
     with Terminal([*APP, "--model", "shapes"], env=environment(loaded_worker)) as terminal:
-        terminal.wait_for("Message, or / for commands")
+        terminal.wait_for(lambda text: "Message, or / for commands" in text and "ready" in text)
         terminal.paste(str(picture.path))
         terminal.wait_for(picture.path.name)
         terminal.type(QUESTION)

@@ -9,6 +9,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
+from vlmtui.session.engines import EngineState
 from vlmtui.ui.chat.screen import ChatScreen
 
 _TURNS = 400
@@ -31,4 +32,11 @@ async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
 
 async def until_chat(pilot: Pilot[Any]) -> None:
     """Let the app run until the user can write to the model."""
-    await until(pilot, lambda: isinstance(pilot.app.screen, ChatScreen) and bool(pilot.app.screen.query("Composer")))
+
+    def is_ready() -> bool:
+        screen = pilot.app.screen
+        if not isinstance(screen, ChatScreen) or screen.engines.state is not EngineState.READY:
+            return False
+        return screen.is_filled and screen.main_app.key_queue.is_open
+
+    await until(pilot, is_ready)

@@ -161,11 +161,11 @@ class Campaign:
         }
 
     def _check_resumed(self, terminal: Terminal, number: int, blow: Blow) -> None:
-        """The chat stands, and shows what was there before."""
+        """The chat stands with its model, and shows what was there before."""
         draft = self._draft
 
         def stands(text: str) -> bool:
-            return draft in text if draft else "Message, or / for commands" in text
+            return "● " in text and (draft or "Message, or / for commands") in text
 
         terminal.wait_for(stands, timeout=_START_S)
         engines = sum(role_of(process) == "guardian" for process in self.processes())

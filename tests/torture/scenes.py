@@ -46,7 +46,7 @@ class Scene:
         victim = self.victim
         try:
             with self.campaign.open_app() as terminal:
-                terminal.wait_for(_READY, timeout=_PATIENCE_S)
+                terminal.wait_for(lambda text: _READY in text and "● " in text, timeout=_PATIENCE_S)
                 self.answered(terminal, "before")
                 SCENES[name](self, terminal)
                 self.strike(terminal, victim)
@@ -71,7 +71,7 @@ class Scene:
         self.campaign.check_processes()
         if spooled_requests(self.campaign.paths.runtime):
             with self.campaign.open_app() as terminal:
-                terminal.wait_for(_READY, timeout=_PATIENCE_S)
+                terminal.wait_for(lambda text: _READY in text and "● " in text, timeout=_PATIENCE_S)
                 until = time.monotonic() + _PATIENCE_S
                 while spooled_requests(self.campaign.paths.runtime) and time.monotonic() < until:
                     terminal.read(0.1)

@@ -136,10 +136,12 @@ class Starts:
             terminal.read(0.01)
 
     def _choose_model(self, terminal: Terminal, way: str) -> None:
-        """Answer the question, and choose the model in the list, whose filter has the text if nothing was asked."""
+        """Answer the question, and choose the model in the list. If nothing was asked, its filter has the text."""
         if way == "question":
             terminal.wait_for("Let this model run its own code?", timeout=_PATIENCE_S)
             terminal.press("escape")
+            terminal.wait_for(lambda text: "picks one" in text and "own code" not in text, timeout=_PATIENCE_S)
+            terminal.type("\x18m")
         else:
             terminal.wait_for(f"▌ {self._word}", timeout=_PATIENCE_S)
             terminal.type("\x15")

@@ -135,9 +135,17 @@ class PlainChat(Screen[None]):
     """A widget with the text of `plain_chat`."""
 
     SCOPE = "chat"
-    is_filled = False
+    is_filled = True
+    composer_text = ""
     stopped = 0
     attached = ""
+
+    @property
+    def attachments(self) -> PlainChat:
+        return self
+
+    def tell_limits(self) -> None:
+        pass
 
     def action_stop(self) -> None:
         self.stopped += 1
@@ -194,7 +202,7 @@ def plain_chat(monkeypatch: pytest.MonkeyPatch) -> None:
         stack = app.screen_stack
         return next((screen for screen in stack if isinstance(screen, PlainChat)), None)
 
-    monkeypatch.setattr(VlmtuiApp, "new_chat", lambda app: PlainChat())
+    monkeypatch.setattr(VlmtuiApp, "new_chat", lambda app, model=None: PlainChat())
     monkeypatch.setattr(VlmtuiApp, "chat_screen", chat_screen)
 
 

@@ -18,7 +18,6 @@ from vlmtui.domain.engine import LoadSpec
 from vlmtui.registry.loader import Registry
 from vlmtui.session.engines import EngineState
 from vlmtui.ui.app import VlmtuiApp
-from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.screen import ModelList, ModelsScreen
 from vlmtui.ui.services import Delays, ExitReport
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
@@ -40,14 +39,14 @@ async def test_from_the_picker_to_the_chat(make_app: MakeApp) -> None:
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, ModelsScreen))
         await pilot.press("enter")
-        await until(pilot, lambda: screen_is(app, PlainChat))
+        await until(pilot, lambda: screen_is(app, PlainChat) and app.engines.state is EngineState.READY)
         assert app.engines.state is EngineState.READY
 
 
 async def test_a_named_model_is_loaded_at_once(make_app: MakeApp) -> None:
     app = make_app(held(), initial_model="shapes")
     async with app.run_test() as pilot:
-        await until(pilot, lambda: screen_is(app, LoadingScreen))
+        await until(pilot, lambda: screen_is(app, PlainChat) and app.engines.state is EngineState.LOADING)
 
 
 async def test_an_unknown_model_is_reported_below_the_picker(make_app: MakeApp) -> None:
@@ -62,11 +61,11 @@ async def test_the_loaded_model_leads_back_to_the_same_chat(make_app: MakeApp) -
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="shapes")
     async with app.run_test() as pilot:
-        await until(pilot, lambda: screen_is(app, PlainChat))
+        await until(pilot, lambda: screen_is(app, PlainChat) and app.engines.state is EngineState.READY)
         chat = app.screen
         app.run_action_id("models")
         await until(pilot, lambda: screen_is(app, ModelsScreen))
-        await until(pilot, lambda: any(row.current for models in app.screen.query(ModelList) for row in models.rows))
+        await until(pilot, lambda: any(row.current for models in app.screen.query(ModelList) for row in models.choices))
         await pilot.press("enter")
         await until(pilot, lambda: app.screen is chat)
         app.run_action_id("models")
@@ -82,14 +81,14 @@ async def test_a_model_that_does_not_fit_beside_the_loaded_one_ends_it_after_a_q
     host = ScriptedHost(load=[])
     app = make_app(host, registry=eighty_families, initial_model="shapes")
     async with app.run_test() as pilot:
-        await until(pilot, lambda: screen_is(app, PlainChat))
+        await until(pilot, lambda: screen_is(app, PlainChat) and app.engines.state is EngineState.READY)
         chat = app.screen
         app.run_action_id("models", "family3")
         await until(pilot, lambda: screen_is(app, ChoiceScreen) and bool(app.screen.query(OptionList)))
         assert host.engines[0].alive
         await pilot.press("down", "enter")
         await until(pilot, lambda: len(host.engines) == 2)
-        await until(pilot, lambda: screen_is(app, PlainChat) and app.screen is not chat)
+        await until(pilot, lambda: app.engines.state is EngineState.READY and app.screen is chat)
         assert host.engines[0].was_shut_down
         assert app.engines.model is not None
         assert app.engines.model.family.family == "family3"
@@ -104,26 +103,34 @@ async def test_enter_twice_loads_once(make_app: MakeApp) -> None:
         assert isinstance(picker, ModelsScreen)
         picker.action_load()
         picker.action_load()
-        await until(pilot, lambda: screen_is(app, LoadingScreen) and app.engines.engine is not None)
+        await until(pilot, lambda: screen_is(app, PlainChat) and app.engines.engine is not None)
         await pilot.pause()
     assert len(host.opened) == 1
 
 
-async def test_after_an_abort_the_picker_is_where_it_was(make_app: MakeApp, eighty_families: Registry) -> None:
+async def test_the_list_begins_at_the_model_that_loads(make_app: MakeApp, eighty_families: Registry) -> None:
     app = make_app(held(), registry=eighty_families)
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, ModelsScreen))
-        await pilot.press("down", "down", "down", "enter")
-        await until(pilot, lambda: screen_is(app, LoadingScreen) and app.engines.engine is not None)
-        await pilot.press("escape")
-        await until(pilot, lambda: any(models.highlighted == 3 for models in app.screen.query(ModelList)))
+        await pilot.press("down", "down", "down")
+        row = app.screen.query_one(ModelList).chosen
+        assert row is not None
+        await pilot.press("enter")
+        await until(pilot, lambda: screen_is(app, PlainChat) and app.engines.engine is not None)
+        await pilot.press("f3")
+        await until(
+            pilot,
+            lambda: any(
+                models.chosen is not None and models.chosen.model == row.model for models in app.screen.query(ModelList)
+            ),
+        )
 
 
 async def test_an_engine_that_died_is_restarted_once_then_on_request(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="shapes")
     async with app.run_test() as pilot:
-        await until(pilot, lambda: screen_is(app, PlainChat))
+        await until(pilot, lambda: screen_is(app, PlainChat) and app.engines.state is EngineState.READY)
         chat = app.screen
         host.engine.die()
         await until(pilot, lambda: len(host.engines) == 2 and app.engines.state is EngineState.READY)
@@ -141,7 +148,7 @@ async def test_quit_leaves_a_ready_engine_and_reports_it(make_app: MakeApp) -> N
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="shapes")
     async with app.run_test() as pilot:
-        await until(pilot, lambda: screen_is(app, PlainChat))
+        await until(pilot, lambda: screen_is(app, PlainChat) and app.engines.state is EngineState.READY)
         await pilot.press("ctrl+q")
         await until(pilot, lambda: app.return_value is not None)
     assert app.return_value == ExitReport("shapes", stays=True, keep_alive_s=300.0)

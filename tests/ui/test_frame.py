@@ -104,9 +104,9 @@ async def test_the_title_shows_the_conversation(chatting: StartChat, store: Stor
         assert last is not None
         store.rename(last, "Cats")
         await chat.pilot.press("f2")
-        await chat.until(lambda: chat.app.screen is not chat.app.screen_stack[1])
+        await chat.until(lambda: chat.app.screen is not chat.app.screen_stack[0])
         await chat.pilot.press("escape")
-        await chat.until(lambda: chat.app.screen is chat.app.screen_stack[1])
+        await chat.until(lambda: chat.app.screen is chat.app.screen_stack[0])
         await chat.until(lambda: title(chat) == "Cats")
 
 

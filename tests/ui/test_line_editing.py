@@ -40,7 +40,7 @@ async def test_words_and_lines_are_cut_and_put_in_again(chatting: StartChat) -> 
 async def test_fields_of_one_line_have_the_same_keys(chatting: StartChat, opens: list[str]) -> None:
     async with chatting() as chat:
         await chat.pilot.press(opens[0])
-        await chat.until(lambda: chat.app.screen is not chat.app.screen_stack[1] and bool(chat.app.screen.query(Input)))
+        await chat.until(lambda: chat.app.screen is not chat.app.screen_stack[0] and bool(chat.app.screen.query(Input)))
         await chat.pilot.press(*opens[1:])
         await chat.until(lambda: isinstance(chat.app.focused, Input))
         field = chat.app.focused

@@ -20,8 +20,6 @@ from vlmtui.session import dials
 from vlmtui.session.dials import processor_arguments
 from vlmtui.session.engines import EngineState
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.models.loading import LoadingScreen
-from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
 OTHER = "smolvlm"
@@ -53,7 +51,6 @@ def asked(chat: Chat) -> str:
 
 
 async def failed(chat: Chat) -> None:
-    await chat.until(lambda: isinstance(chat.app.screen, LoadingScreen))
     await chat.until(lambda: chat.app.engines.state is EngineState.DEAD)
 
 
@@ -65,7 +62,7 @@ async def test_the_loaded_model_stays_until_the_other_has_loaded(chatting: Start
         old, new = chat.host.engines
         assert old.alive
         go.set()
-        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and not old.alive)
+        await chat.until(lambda: not old.alive)
         assert old.was_shut_down
         assert new.alive
         assert chat.app.engines.former is None
@@ -76,10 +73,9 @@ async def test_a_failed_switch_goes_back_with_one_key_and_without_a_load(chattin
         await chat.say("first")
         choose(chat, *DEFAULT_LOAD[:3], NO_MEMORY)
         await failed(chat)
-        await chat.until(lambda: "shapes is still loaded: o goes back to it." in top(chat))
-        await chat.pilot.press("o")
-        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
-        assert chat.app.engines.state is EngineState.READY
+        await chat.until(lambda: "Esc goes back to shapes" in top(chat))
+        await chat.pilot.press("escape")
+        await chat.until(lambda: chat.app.engines.state is EngineState.READY)
         assert chat.host.engines[0].alive
         await chat.say("second")
         assert chat.last.answer.text == "after"
@@ -88,24 +84,13 @@ async def test_a_failed_switch_goes_back_with_one_key_and_without_a_load(chattin
 async def test_a_load_that_is_aborted_goes_back_to_the_former_model(chatting: StartChat) -> None:
     async with chatting() as chat:
         choose(chat, *DEFAULT_LOAD[:3], Hold(asyncio.Event()))
-        await chat.until(lambda: isinstance(chat.app.screen, LoadingScreen) and len(chat.host.engines) == 2)
+        await chat.until(lambda: len(chat.host.engines) == 2)
         await chat.until(lambda: chat.app.engines.progress == DEFAULT_LOAD[2])
+        await chat.until(lambda: "shapes stays loaded until then" in top(chat))
         await chat.pilot.press("escape")
-        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        await chat.until(lambda: chat.app.engines.state is EngineState.READY)
         assert chat.app.engines.require_model().spec.name == "shapes"
         assert not chat.host.engines[1].alive
-
-
-async def test_the_list_of_models_leads_back_to_the_former_model(chatting: StartChat) -> None:
-    async with chatting() as chat:
-        choose(chat, *DEFAULT_LOAD[:3], NO_MEMORY)
-        await failed(chat)
-        await chat.pilot.press("escape")
-        await chat.until(lambda: isinstance(chat.app.screen, ModelsScreen))
-        await chat.pilot.press("escape")
-        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
-        assert chat.app.engines.state is EngineState.READY
-        assert len(chat.host.opened) == 2
 
 
 @pytest.mark.usefixtures("full")
@@ -131,10 +116,10 @@ async def test_a_former_model_that_was_unloaded_is_loaded_again_with_one_key(cha
         await chat.until(lambda: bool(asked(chat)))
         await chat.pilot.press("down", "enter")
         await failed(chat)
-        await chat.until(lambda: "shapes was unloaded: o loads it again." in top(chat))
+        await chat.until(lambda: "Esc loads shapes" in top(chat))
         chat.host.load_steps = list(DEFAULT_LOAD)
-        await chat.pilot.press("o")
-        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        await chat.pilot.press("escape")
+        await chat.until(lambda: chat.app.engines.state is EngineState.READY)
         assert chat.app.engines.require_model().spec.name == "shapes"
 
 

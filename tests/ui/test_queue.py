@@ -48,7 +48,7 @@ async def test_messages_wait_for_the_model_and_are_sent_in_their_order(make_app:
         await chat.send(" first")
         await chat.until(lambda: "queued  [Image #1] first" in queued(chat))
         assert chat.composer.text == ""
-        assert "Sent once shapes has loaded (weights). Esc takes it back." in chat.screen_text()
+        assert "Sent once shapes has loaded. Esc takes it back." in chat.screen_text()
         await chat.paste(f"{picture(tmp_path, 'dog.png')}")
         await chat.until(lambda: "[Image #2]" in chat.composer.text)
         await chat.send(" second")

@@ -15,11 +15,9 @@ from tests.ui.test_loading import OUT_OF_MEMORY, held_load, loading
 from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import LoadFailed
 from vlmtui.registry.loader import Registry
-from vlmtui.session.engines import EngineState
 from vlmtui.ui.app import VlmtuiApp
+from vlmtui.ui.chat.frame import LoadCard
 from vlmtui.ui.help import HelpScreen
-from vlmtui.ui.models.loading import FailureView
-from vlmtui.ui.models.log import LogView
 from vlmtui.ui.models.screen import ModelsScreen
 
 SnapCompare = Callable[..., bool]
@@ -49,8 +47,6 @@ LOOKS = pytest.mark.parametrize(
 )
 """For the main screens; the others only have snapshots in `SIZES`."""
 
-pytestmark = pytest.mark.usefixtures("plain_chat")
-
 
 def still(app: VlmtuiApp) -> VlmtuiApp:
     """Switch animations off."""
@@ -63,14 +59,11 @@ def of(pilot: AppPilot) -> VlmtuiApp:
     return pilot.app
 
 
-async def stop_the_clock(app: VlmtuiApp, pilot: AppPilot, host: ScriptedHost) -> None:
-    """Stop the clock twelve seconds after the load began, with lines in the log."""
-    screen = await loading(app, pilot)
-    screen._clock = lambda: app.engines.started_at + 12
-    for number in range(1, 4):
-        host.engine.add_log(f"INFO [weight_utils.py:{number}] Loading checkpoint shard {number} of 5 [/x] \x1b]0;t\x07")
-    await until(pilot, lambda: screen.query_one(LogView).document.height >= 5)
-    screen._tick()
+async def stop_the_clock(app: VlmtuiApp, pilot: AppPilot) -> None:
+    """Stop the clock twelve seconds after the load began."""
+    card = await loading(app, pilot)
+    card._clock = lambda: app.engines.started_at + 12
+    card.show()
 
 
 @LOOKS
@@ -91,7 +84,7 @@ def test_a_load(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, i
     host = ScriptedHost(load=held_load(asyncio.Event()))
 
     async def before(pilot: AppPilot) -> None:
-        await stop_the_clock(of(pilot), pilot, host)
+        await stop_the_clock(of(pilot), pilot)
 
     assert snap_compare(still(make_app(host, initial_model="shapes")), run_before=before, terminal_size=size)
 
@@ -103,10 +96,9 @@ def test_a_load_that_failed(snap_compare: SnapCompare, make_app: MakeApp, size: 
 
     async def before(pilot: AppPilot) -> None:
         app = of(pilot)
-        await stop_the_clock(app, pilot, host)
+        await stop_the_clock(app, pilot)
         go.set()
-        await until(pilot, lambda: app.engines.state is EngineState.DEAD)
-        await until(pilot, lambda: app.screen.query_one(FailureView).display)
+        await until(pilot, lambda: "Can't load" in str(app.screen.query_one(LoadCard).content))
         await pilot.pause()
 
     assert snap_compare(still(make_app(host, initial_model="shapes")), run_before=before, terminal_size=size)

@@ -6,18 +6,18 @@ import asyncio
 
 import pytest
 from textual import events
-from textual.screen import Screen
 from textual.widgets import Input
 
 from tests.support.scripted_engine import Hold, ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import MakeApp
+from vlmtui.session.async_store import AsyncStore
+from vlmtui.session.engines import EngineState
 from vlmtui.store.records import ConversationId, StoredDraft
 from vlmtui.store.store import Store
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
@@ -29,17 +29,15 @@ def come(app: VlmtuiApp, text: str) -> None:
         app.post_message(events.Key(key, character if character.isprintable() else None))
 
 
-def type_before(
-    monkeypatch: pytest.MonkeyPatch, screen: type[Screen[None]], method: str, app: VlmtuiApp, text: str
-) -> None:
-    """Let keys arrive when this method of a screen is called."""
-    called = getattr(screen, method)
+def type_before(monkeypatch: pytest.MonkeyPatch, owner: type[object], method: str, app: VlmtuiApp, text: str) -> None:
+    """Let keys arrive when this method is called."""
+    called = getattr(owner, method)
 
-    def typing(self: object) -> object:
+    def typing(self: object, *given: object) -> object:
         come(app, text)
-        return called(self)
+        return called(self, *given)
 
-    monkeypatch.setattr(screen, method, typing)
+    monkeypatch.setattr(owner, method, typing)
 
 
 def composed(app: VlmtuiApp) -> str | None:
@@ -47,15 +45,13 @@ def composed(app: VlmtuiApp) -> str | None:
     return next((found.text for found in app.screen.query(Composer)), None)
 
 
-@pytest.mark.parametrize("moment", ["at once", "loading screen", "chat screen made", "chat screen mounted"])
-async def test_letters_typed_at_the_switch_to_the_chat_keep_their_order(
+@pytest.mark.parametrize("moment", ["at once", "chat screen made", "chat screen mounted"])
+async def test_letters_typed_before_the_chat_keep_their_order(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """The keys arrive from within the app, at the moment that the name says."""
     app = make_app(ScriptedHost(), initial_model="shapes")
     match moment:
-        case "loading screen":
-            type_before(monkeypatch, LoadingScreen, "on_mount", app, "qwertzuiop")
         case "chat screen made":
             type_before(monkeypatch, ChatScreen, "compose", app, "qwertzuiop")
         case "chat screen mounted":
@@ -66,21 +62,20 @@ async def test_letters_typed_at_the_switch_to_the_chat_keep_their_order(
         await until(pilot, lambda: isinstance(app.screen, ChatScreen) and bool(composed(app)))
         come(app, " asdf")
         await until(pilot, lambda: composed(app) == "qwertzuiop asdf")
-        assert app.typed_ahead.text == ""
 
 
 async def test_enter_and_pastes_act_once_the_composer_is_there(make_app: MakeApp) -> None:
     go = asyncio.Event()
     app = make_app(ScriptedHost(answers=[["one"]], load=[Hold(go)]), initial_model="shapes")
     async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, LoadingScreen))
         come(app, "what, or \b? no\n")
         app.post_message(events.Paste("several\nlines"))
         come(app, "\r.")
-        await until(pilot, lambda: app.typed_ahead.text == "what, or? no\nseveral\nlines\n.")
-        go.set()
         await until(pilot, lambda: composed(app) == "several\nlines\n.")
         chat = app.conversation.require_chat()
+        assert [message.written.text for message in chat.queue.messages] == ["what, or? no"]
+        go.set()
+        await until(pilot, lambda: bool(chat.exchanges))
         assert [exchange.sent_user.text for exchange in chat.exchanges] == ["what, or? no"]
 
 
@@ -94,16 +89,42 @@ def stored_draft(app: VlmtuiApp, text: str) -> ConversationId:
 
 
 async def test_behind_a_stored_draft_enter_does_not_send(make_app: MakeApp) -> None:
-    conversation, go = stored_draft(make_app(), "an earlier thought"), asyncio.Event()
-    app = make_app(ScriptedHost(load=[Hold(go)]), initial_model="shapes", resume=conversation)
+    conversation = stored_draft(make_app(), "an earlier thought")
+    app = make_app(ScriptedHost(), initial_model="shapes", resume=conversation)
     async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, LoadingScreen))
         come(app, "a later one\n")
-        await until(pilot, lambda: app.typed_ahead.text == "a later one\n")
-        go.set()
         await until(pilot, lambda: composed(app) == "an earlier thought a later one\n")
         chat = app.conversation.require_chat()
-        assert chat.id == conversation and not chat.exchanges
+        assert chat.id == conversation and not chat.exchanges and not chat.queue
+
+
+async def test_what_is_typed_before_the_app_quits_at_its_start_becomes_a_draft(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, never = make_app(initial_model="shapes"), asyncio.Event()
+
+    async def wait(*given: object) -> None:
+        await never.wait()
+
+    monkeypatch.setattr(AsyncStore, "run", wait)
+    monkeypatch.setattr(VlmtuiApp, "conversation_begun", lambda app: None)
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+        come(app, "half a mess")
+        await until(pilot, lambda: composed(app) == "")
+        monkeypatch.undo()
+        app.action_help_quit()
+        app.action_help_quit()
+        await until(pilot, lambda: app.return_value is not None)
+    assert draft_of_the_newest(app) == "half a mess"
+
+
+def draft_of_the_newest(app: VlmtuiApp) -> str:
+    store = Store.open(app.services.paths.data, app.services.paths.media)
+    found = store.last()
+    text = store.draft(found).text if found is not None else ""
+    store.close()
+    return text
 
 
 async def test_the_filter_of_the_first_list_gets_what_was_typed_before(make_app: MakeApp) -> None:
@@ -122,12 +143,18 @@ async def test_text_typed_before_a_question_is_not_its_answer(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = make_app(initial_model="phi3_v")
-    type_before(monkeypatch, ModelsScreen, "on_mount", app, "hello\nworld")
+    type_before(monkeypatch, ChatScreen, "_fill_transcript", app, "hello\nworld")
     async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen) and app.typed_ahead.text == "hello\nworld")
+        await until(pilot, lambda: composed(app) == "world")
+        assert not isinstance(app.screen, ChoiceScreen)
         come(app, "!")
-        await until(pilot, lambda: app.typed_ahead.text == "hello\nworld!")
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
         await pilot.press("escape")
+        await until(pilot, lambda: composed(app) == "world!")
+        chat = app.conversation.require_chat()
+        assert [message.written.text for message in chat.queue.messages] == ["hello"]
+        assert app.engines.state is EngineState.NONE
+        await pilot.press("f3")
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
         await pilot.press(*"shapes", "enter")
-        await until(pilot, lambda: composed(app) == "world!")
+        await until(pilot, lambda: bool(chat.exchanges) and composed(app) == "world!")

@@ -26,14 +26,16 @@ class Host(App[None]):
         self.theme = DARK.name
 
     def compose(self) -> ComposeResult:
-        yield WelcomePanel(model_of(FAMILIES["shapes"]), id="noted")
-        yield WelcomePanel(model_of(WITHOUT_NOTE), id="plain")
+        yield WelcomePanel(id="noted")
+        yield WelcomePanel(id="plain")
 
 
 @pytest.mark.parametrize("width", [80, 120])
 async def test_a_new_chat_shows_three_lines(width: int) -> None:
     app = Host()
     async with app.run_test(size=(width, 24)) as pilot:
+        for family, panel in zip((FAMILIES["shapes"], WITHOUT_NOTE), app.query(WelcomePanel), strict=True):
+            panel.show(model_of(family))
         await pilot.pause()
         for panel in app.query(WelcomePanel):
             # The transcript takes four columns of the screen.
@@ -41,7 +43,8 @@ async def test_a_new_chat_shows_three_lines(width: int) -> None:
             assert max(len(line) for line in str(panel.render()).splitlines()) <= width - 4
         text = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
         assert text.count("Shapes (bundled) takes images (up to 8) and videos (up to 2).") == 2
-        assert text.count("vlmtui help tour") == 2 and "Ctrl+O attaches" in text and "Enter sends" in text
+        assert text.count("vlmtui help tour") == 2
+        assert "Ctrl+O attaches yours" in text and "Tab asks about a sample image" in text
 
 
 def test_a_server_of_an_unknown_family_is_said_to_take_nothing_that_it_did_not_tell() -> None:

@@ -30,8 +30,8 @@ SLEEPS = {
     "ui/chat/frame.py: set_interval in StatusBar.on_mount": "an engine does not tell what memory it uses",
     "ui/compare/answers.py: set_interval in AnswerPane.begin": "a clock on the screen",
     "ui/compare/fan_out.py: set_interval in FanOutScreen.on_mount": "a clock on the screen",
-    "ui/models/loading.py: set_interval in LoadingScreen.on_mount": "a clock on the screen",
-    "ui/models/loading.py: set_interval in StageList.on_mount": "a clock on the screen",
+    "ui/chat/frame.py: set_interval in LoadCard.on_mount": "a clock on the screen",
+    "ui/terminal/key_queue.py: sleep in KeyQueue.pause": "nothing tells that a user has stopped typing",
 }
 """Places that sleep or poll, each with its reason."""
 OTHERS_PATHS = ("cli/", "media/", "plain/", "session/", "ui/")
@@ -71,6 +71,7 @@ SLICES = {
     "cli.batch_ray": "imports Ray, so only when it is asked for",
     "cli.completion": "imported only where a shell completes",
     "engine.local.client": "one connection; its importer is the host that finds and starts workers",
+    "engine.local.hub": "imports urllib, so only where a model may be downloaded",
     "inspection.pixel_values": "imports NumPy",
     "media.download": "imports the HTTP client, so only where something is fetched",
     "media.pdf_renderer": "a process of its own",

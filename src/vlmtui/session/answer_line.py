@@ -34,10 +34,16 @@ def answer_line(answer: Answer, marks: str = "") -> str:
     return " · ".join(part for part in [*parts, marks] if part)
 
 
+def clock_text(seconds: float) -> str:
+    """Format seconds: `0:07`, `12:40`, `1:02:03`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 def elapsed(answer: Answer) -> str:
     """Return the time since the request of a running answer: `0:07`."""
-    minutes, rest = divmod(int(time.monotonic() - answer.began_s), 60)
-    return f"{minutes}:{rest:02}"
+    return clock_text(time.monotonic() - answer.began_s)
 
 
 def answer_speed(answer: Answer) -> list[tuple[str, str]]:

@@ -66,7 +66,7 @@ class ConversationHolder:
         engines.on_ready = self.follow_model
         self._recorder: Recorder | None = None
         self.chat: Conversation | None = None
-        """None until a model is loaded."""
+        """None until it is shown or opened."""
         self.on_damage: Callable[[], object] = lambda: None
         """Called when a write fails because the database is damaged."""
         self.typed_ahead = ""
@@ -77,12 +77,13 @@ class ConversationHolder:
         """The error that keeps the newest changes from being stored, if any."""
         return self._recorder.trouble if self._recorder is not None else None
 
-    def require_chat(self) -> Conversation:
-        """Return the conversation, creating it if needed."""
+    def require_chat(self, model: Model | None = None) -> Conversation:
+        """Return the conversation, creating it if needed. `model`: the model that will answer; default: the current
+        one."""
         from vlmtui.session.conversation import Conversation
 
         if self.chat is None:
-            model = self.engines.model
+            model = model or self.engines.model
             first = self._first_settings(model)
             self.chat = Conversation(first, self.recorder(), self._opened)
             self.follow_model(model)

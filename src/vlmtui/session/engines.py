@@ -298,6 +298,16 @@ class AppEngines:
         return is_outdated or self.state in (EngineState.NONE, EngineState.DEAD, EngineState.HUNG)
 
     @property
+    def has_failed_to_load(self) -> bool:
+        """True if the current engine ended before its model was loaded."""
+        return self.state is EngineState.DEAD and self.info is None
+
+    @property
+    def can_stop_load(self) -> bool:
+        """True if a model is loading, or has failed to and can be left for the former one."""
+        return self.state is EngineState.LOADING or (self.has_failed_to_load and self._former is not None)
+
+    @property
     def former(self) -> Model | None:
         """The previous model while the current one loads; `go_back` returns to it."""
         return self._former.model if self._former is not None else None

@@ -32,13 +32,13 @@ from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, bindings, method_of
 from vlmtui.ui.departure import Departure
 from vlmtui.ui.keys import KeyBindings, error_text, latin_key, spell_key, with_remedy
-from vlmtui.ui.messages import EngineChanged, EngineLogGrew, TextTyped
+from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.model_loading import ModelLoading
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.services import ExitReport, Services
 from vlmtui.ui.stored_conversations import StoredConversations
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.terminal.key_queue import KeyQueue, Steps, TypedAhead, ask_user, run_before_keys
+from vlmtui.ui.terminal.key_queue import KeyQueue, Steps, ask_user, run_before_keys
 from vlmtui.ui.terminal.seam import sends_frames
 from vlmtui.ui.terminal.themes import THEMES, VARIABLES, theme_name
 from vlmtui.ui.widgets.line_editing import EDITS, LINE_EDITS, is_text_area
@@ -97,7 +97,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     TITLE = "vlmtui"
     # The first screens' styles are loaded here: a screen with styles of its own makes Textual parse all styles again.
-    CSS_PATH = ["app.tcss", "models/screen.tcss"]
+    CSS_PATH = ["app.tcss", "models/screen.tcss", "chat/screen.tcss"]
     COMMANDS = {_commands}
     BINDINGS = bindings("app")
 
@@ -124,8 +124,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self.stored = StoredConversations(self)
         self._interrupted: InterruptedAnswers | None = None
         self._departure = Departure(self)
-        self.typed_ahead = TypedAhead(self, partial(self._post_to_screens, TextTyped))
-        self.key_queue = KeyQueue(self, self._deliver, keeps=self.typed_ahead.take)
+        self.key_queue = KeyQueue(self, self._deliver, is_open=False)
         self._is_begun = False
         """True once the conversation to continue is open, if there is one."""
         self._logged_engine: Engine | None = None
@@ -184,11 +183,11 @@ class VlmtuiApp(App[ExitReport | None]):
         await super().on_event(event)
 
     def get_default_screen(self) -> Screen[None]:
-        """Return the lowest screen: the list of models if the app begins with it, since laying out Textual's empty
-        screen first would delay the first paint; otherwise that empty screen."""
+        """Return the lowest screen: the chat, or the list of models if nothing says which model to load. Textual's own
+        empty screen would delay the first paint."""
         if self.models.begins_with_list():
             return ModelsScreen(self.services, self.engines, self.models.first_error)
-        return super().get_default_screen()
+        return self.new_chat(self.models.first)
 
     def on_mount(self) -> None:
         self._departure.watch_signals()
@@ -370,48 +369,24 @@ class VlmtuiApp(App[ExitReport | None]):
         stack = self.screen_stack if self.is_running else []
         return next((screen for screen in stack if isinstance(screen, ChatScreen)), None)
 
-    def shows_a_load(self) -> bool:
-        """Return whether the loading screen is on top of the stack."""
-        from vlmtui.ui.models.loading import LoadingScreen
-
-        stack = self.screen_stack
-        return bool(stack) and isinstance(stack[-1], LoadingScreen)
-
-    def show_models(self, *, alone: bool = False) -> None:
-        """Show the list of models. `alone`: close all other screens."""
-        if alone and isinstance(self.screen_stack[0], ModelsScreen):
-            self.go_back_to(self.screen_stack[0])
-        else:
-            self._show(ModelsScreen(self.services, self.engines), alone=alone)
-
-    def show_loading(self, model: Model, *, alone: bool = False) -> None:
-        """Show the loading screen. `alone`: close all other screens."""
-        from vlmtui.ui.models.loading import LoadingScreen
-
-        self.typed_ahead.wait()
-        self._show(LoadingScreen(self.engines, model, lambda: self.typed_ahead.text), alone=alone)
-
-    def show_chat(self) -> None:
-        """Show the chat, and close all other screens."""
-        self._show(self.new_chat(), alone=True)
-
-    def give_typed(self) -> None:
-        """Give the composer what was typed before it was there, once it shows the conversation to continue: opening
+    def take_keys(self) -> None:
+        """Let the composer take what was typed before it was there, once it shows the conversation to continue: opening
         that replaces the composer's text."""
         screen = self.chat_screen()
-        if self._is_begun and screen is not None and screen is self.screen and screen.is_filled:
-            self.typed_ahead.give(self.key_queue, screen.composer_text)
+        if self._is_begun and screen is not None and screen.is_filled:
+            self.key_queue.open(screen.composer_text)
 
     def conversation_begun(self) -> None:
         """Note that from now on only the user replaces the conversation on the screen."""
-        self._is_begun = True
-        self.give_typed()
+        if not self._is_begun:
+            self._is_begun = True
+            self.take_keys()
 
-    def back_to_chat(self) -> None:
-        """Close the screens above the chat; if there is no chat, open it."""
+    def back_to_chat(self, model: Model | None = None) -> None:
+        """Close the screens above the chat; if there is no chat, open it. `model`: the model that will answer."""
         screen = self.chat_screen()
         if screen is None:
-            self.show_chat()
+            self.push_screen(self.new_chat(model))
         else:
             self.go_back_to(screen)
 
@@ -420,19 +395,11 @@ class VlmtuiApp(App[ExitReport | None]):
         while self.screen is not screen:
             self.pop_screen()
 
-    def new_chat(self) -> ChatScreen:
-        """Return a new screen for the conversation."""
+    def new_chat(self, model: Model | None = None) -> ChatScreen:
+        """Return a new screen for the conversation. `model`: the model that will answer."""
         from vlmtui.ui.chat.screen import ChatScreen
 
-        return ChatScreen(self, self.conversation.require_chat())
-
-    def _show(self, screen: Screen[None], *, alone: bool) -> None:
-        if not alone or len(self.screen_stack) == 1:  # Textual can't replace the lowest screen
-            self.push_screen(screen)
-            return
-        while len(self.screen_stack) > 2:
-            self.pop_screen()
-        self.switch_screen(screen)
+        return ChatScreen(self, self.conversation.require_chat(model))
 
     # -- requests of screens
 
@@ -442,22 +409,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     @on(ModelsScreen.LeavePicker)
     def _leave_picker(self) -> None:
-        if self.engines.keeps_former:
-            self.models.go_back()
-        else:
-            self.back_to_chat()
-
-    def on_loading_screen_loaded(self) -> None:
-        self.models.loaded()
-
-    def on_loading_screen_abort_wanted(self) -> None:
-        self.start(self.models.abort, "abort")
-
-    def on_loading_screen_former_wanted(self) -> None:
-        self.models.go_back()
-
-    def on_loading_screen_retry_wanted(self) -> None:
-        self.models.restart()
+        self.back_to_chat()
 
     def on_conversations_screen_conversation_chosen(self, event: ConversationsScreen.ConversationChosen) -> None:
         self.stored.open(event.id, event.turn, event.words)
@@ -484,8 +436,8 @@ class VlmtuiApp(App[ExitReport | None]):
         """Show the list of models; with a name, load that model."""
         if name:
             self.models.choose_by_name(name)
-        elif not isinstance(self.screen, ModelsScreen) and not self.shows_a_load():
-            self.show_models()
+        elif not isinstance(self.screen, ModelsScreen):
+            self.push_screen(ModelsScreen(self.services, self.engines))
 
     def action_engine(self, name: str = "") -> None:
         """Use the engine with this name or address; without one, show the list of models."""
@@ -495,7 +447,7 @@ class VlmtuiApp(App[ExitReport | None]):
             self.action_models()
 
     def action_conversations(self) -> None:
-        """Show the list of conversations, unless a model is loading."""
+        """Show the list of conversations."""
         self.start_dialog(self._show_conversations)
 
     async def _show_conversations(self) -> None:
@@ -504,7 +456,7 @@ class VlmtuiApp(App[ExitReport | None]):
         chat = self.conversation.chat
         if chat is not None:
             await chat.recorder.flush()  # the list then has the open conversation as it is now
-        if not isinstance(self.screen, ConversationsScreen) and not self.shows_a_load():
+        if not isinstance(self.screen, ConversationsScreen):
             open_id = chat.id if chat is not None else None
             self.push_screen(ConversationsScreen(self.services.store, open_id=open_id))
 
@@ -538,7 +490,10 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def action_restart_engine(self) -> None:
         """Load the same model again."""
-        self.models.restart()
+        if self.engines.model is None:
+            self.action_models()
+        else:
+            self.models.restart()
 
     def action_edit(self, name: str) -> None:
         """Run an editing command in the focused text field."""

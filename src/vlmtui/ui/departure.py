@@ -59,7 +59,7 @@ class Departure:
             self._app.start_dialog(partial(self._leave, return_code, hung_up=hung_up))
 
     async def _leave(self, return_code: int, *, hung_up: bool) -> None:
-        self._app.conversation.typed_ahead = self._app.typed_ahead.take_text()
+        self._app.conversation.typed_ahead = self._app.key_queue.take_text()
         is_saved = await self._app.conversation.settle(stops=not hung_up)
         if not is_saved and not hung_up and not await self._confirm_unsaved():
             self._is_leaving = False

@@ -11,12 +11,6 @@ class EngineChanged(Message):
     bubble = False
 
 
-class TextTyped(Message):
-    """The text that is kept for the composer (`TypedAhead`) changed."""
-
-    bubble = False
-
-
 class EngineLogGrew(Message):
     """`AppEngines.log` has new lines. Posted at most ten times a second."""
 

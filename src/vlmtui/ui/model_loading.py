@@ -1,4 +1,4 @@
-"""Loads and switches models in the app: asks about trust and memory first, and shows the loading screen."""
+"""Loads and switches models in the app. Asks about trust and memory first."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from vlmtui.session.models import LoadCheck, LoadChecks, memory_need
 from vlmtui.text import counted, one_line
 
 if TYPE_CHECKING:
+    from vlmtui.session.load_times import LoadTimes
     from vlmtui.ui.app import VlmtuiApp
     from vlmtui.worker.backends.remote.probe import SeveralModels
 
@@ -28,27 +29,40 @@ class ModelLoading:
     def __init__(self, app: VlmtuiApp) -> None:
         self._app = app
         self._checks = LoadChecks(TrustStore(app.services.paths))
-        self._first: Model | None = None
+        self.first: Model | None = None
+        """The model with which the app begins."""
         self.first_error: VlmtuiError | None = None
         """Why the model with which the app was to begin is not loaded."""
+        self._times_file = app.services.paths.state / "loads.json"
+        self.last_load: LoadTimes | None = None
+        """How long the last load of the model that loads now took; None: unknown."""
         app.engines.on_death = self._tell_death
         app.engines.on_outdated = lambda error: app.tell(str(error), error.remedy, severity="warning")
 
     def begins_with_list(self) -> bool:
-        """Return whether the app begins with the list of models: the command line and the conversation to continue name
-        no model, or the user is asked before it is loaded."""
+        """Return whether the app begins with the list of models: the command line names neither a model nor a
+        conversation to continue."""
         try:
-            self._first = self._app.services.first_model()
+            self.first = self._app.services.first_model()
         except VlmtuiError as error:
             self.first_error = error
-        return self._first is None or self._checks.first(self._first, None) is not None
+        return self.first is None and self._app.services.resumed is None
 
     def begin(self) -> None:
         """Load the model of the command line or of the conversation to continue, if one of them names a model."""
-        if self._first is not None:
-            self.choose(self._first)
-        else:
-            self._app.call_after_refresh(self._app.typed_ahead.show, self._app.key_queue)
+        if self.first is not None and self._checks.first(self._checks.allowed(self.first), None) is None:
+            self.choose(self.first)
+        elif self.first is not None:
+            self._app.start(partial(self._choose_in_a_pause, self.first), "first model")
+        elif self._app.services.resumed is None:
+            self._app.call_after_refresh(self._app.key_queue.open)
+        elif self.first_error is not None:
+            self._app.tell_error(self.first_error)
+
+    async def _choose_in_a_pause(self, model: Model) -> None:
+        """Load a model after a question. What the user is typing is not the answer."""
+        await self._app.key_queue.pause()
+        self.choose(model)
 
     def choose(self, model: Model, machine: Machine | None = None, *, size_accepted: bool = False) -> None:
         """Load a model. Ask the user first if the model brings its own code that is not trusted yet, or if it may not
@@ -87,23 +101,16 @@ class ModelLoading:
 
     def load(self, model: Model) -> None:
         """Load a model, or use it if it is loaded and up to date. Asks before another model is unloaded."""
-        controller = self._app.engines
+        controller, former = self._app.engines, self._app.engines.former
         is_same = controller.serves(model)
-        if is_same and controller.state is EngineState.READY and not controller.is_to_restart:
-            self._app.back_to_chat()
-            return
-        former = controller.former
         if former is not None and can_serve(former.spec, model.spec) and controller.keeps_former:
             self.go_back()
-            return
-        if not is_same and (controller.state is EngineState.READY or controller.keeps_former):
+        elif not is_same and (controller.state is EngineState.READY or controller.keeps_former):
             self._app.start_dialog(partial(self._switch, model))
             return
-        if not is_same or controller.state is not EngineState.LOADING:
+        elif not is_same or controller.is_to_restart:
             self._start(model)
-        elif self._app.shows_a_load():
-            return
-        self._app.show_loading(model, alone=True)
+        self._app.back_to_chat(model)
 
     def restart(self) -> None:
         """Load the same model again. Asks first if its engine answers, and its files have not changed."""
@@ -137,19 +144,10 @@ class ModelLoading:
         elif former is not None:
             self.load(former)
 
-    def loaded(self) -> None:
-        """Show the chat. Called when a load has ended and the loading screen has shown it."""
-        if self._app.shows_a_load():
-            self._app.show_chat()
-        info = self._app.engines.info
-        for text in info.notes if info is not None else ():
-            self._app.tell(text)
-
     async def _ask_before_load(self, model: Model, machine: Machine | None, check: LoadCheck) -> None:
         """Show the question in `check`, and continue with the user's choice, which may be another model."""
         text = f"{one_line(model.spec.name)}\n\n{check.text}"
         chosen = await self._app.choose(check.title, [option.label for option in check.options], text=text)
-        self._app.typed_ahead.started()
         option = None if chosen is None else check.options[chosen]
         if option is None or option.model is None:
             return
@@ -231,33 +229,47 @@ class ModelLoading:
         if asked and not await self._app.confirm(" ".join(asked), yes=yes, no=no, careful=True):
             return
         self._start(model, keep_former=keeps)
-        self._app.show_loading(model, alone=True)
+        self._app.back_to_chat(model)
 
     def _start(self, model: Model, *, keep_former: bool = False) -> None:
         self._app.start(partial(self._load, model, keep_former=keep_former), "engine")
 
     async def _load(self, model: Model, *, keep_former: bool) -> None:
+        from vlmtui.session.load_times import LoadTimes, note_load
+
         controller, chat = self._app.engines, self._app.conversation.chat
         if chat is not None and controller.model is not None:
             again = " again" if controller.serves(model) else ""
             await chat.cancel(controller.engine, f"Stopped to load {one_line(model.spec.name)}{again}.")
+        self.last_load = None
+        self._app.start(partial(self._look_up_last_load, model), "last load", exclusive=True)
         if await controller.start(model, keep_former=keep_former):
+            if controller.began and controller.info is not None:
+                times = LoadTimes({str(stage): at for stage, at in controller.began.items()}, controller.info.load_s)
+                await asyncio.to_thread(note_load, self._times_file, model.spec, times)
+            for text in controller.info.notes if controller.info is not None else ():
+                self._app.tell(text)
+            if (screen := self._app.chat_screen()) is not None:
+                screen.attachments.tell_limits()
             await controller.watch()
+
+    async def _look_up_last_load(self, model: Model) -> None:
+        from vlmtui.session.load_times import last_load
+
+        self.last_load = await asyncio.to_thread(last_load, self._times_file, model.spec)
 
     async def _go_back(self) -> None:
         if await self._app.engines.go_back():
-            self._app.show_chat()
             await self._app.engines.watch()
 
     async def abort(self) -> None:
-        """Stop the load, and go back to the previous model, or to the list of models."""
+        """Stop the load, and go back to the previous model if it is still loaded; after a failed load, also if it must
+        be loaded again."""
         controller = self._app.engines
-        if controller.state is EngineState.LOADING and controller.keeps_former:
-            await self._go_back()
-            return
-        await controller.abort()
-        if self._app.shows_a_load():
-            self._app.show_models(alone=True)
+        if controller.keeps_former or controller.state is EngineState.DEAD:
+            self.go_back()
+        else:
+            await controller.abort()
 
     async def look_for_leftovers(self) -> None:
         """Warn the user if workers that no longer answer, left behind by earlier runs, hold memory."""

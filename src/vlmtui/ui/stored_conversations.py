@@ -37,7 +37,7 @@ class StoredConversations:
     def offer_backup(self, then: Steps | None = None) -> None:
         """If the database is damaged, ask whether to continue with a backup. The damaged file is kept. `then`: a
         coroutine function to run after the backup was restored."""
-        self._app.start_dialog(partial(self._offer_backup, then))
+        self._app.start(partial(self._offer_in_a_pause, then), "backup")
 
     async def resume(self) -> None:
         """Open the conversation that the app was started with, if any. Raises VlmtuiError."""
@@ -48,15 +48,15 @@ class StoredConversations:
             self._tell_import(resumed)
 
     async def show(self, is_open: bool = False) -> None:
-        """Show the open conversation, if a model is loaded. `is_open`: the chat screen shows this conversation already,
+        """Show the open conversation. `is_open`: the chat screen shows this conversation already,
         so keep the draft on the screen."""
         screen = self._app.chat_screen()
         if screen is not None:
             self._app.go_back_to(screen)
             await screen.show_conversation(is_open=is_open)
             screen.attachments.tell_limits()
-        elif self._app.engines.is_loaded:
-            self._app.show_chat()
+        else:
+            self._app.back_to_chat()
         self._app.conversation_begun()
 
     async def _open(self, conversation: ConversationId, turn: TurnId | None, words: str) -> None:
@@ -116,6 +116,11 @@ class StoredConversations:
 
         if found.record is not None and (text := not_used(found.record)):
             self._app.tell(text)
+
+    async def _offer_in_a_pause(self, then: Steps | None) -> None:
+        """Offer a backup; what the user is typing is not the answer."""
+        await self._app.key_queue.pause()
+        self._app.start_dialog(partial(self._offer_backup, then))
 
     async def _offer_backup(self, then: Steps | None) -> None:
         from vlmtui.store.database import damaged

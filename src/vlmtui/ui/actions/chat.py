@@ -76,7 +76,22 @@ CHAT = Scope(
         Action(
             "new_chat", "New chat", "Start a new conversation with the same model.", "ctrl+n", leader="n", usage="/new"
         ),
-        Action("stop", "Stop", "Stop generating; keep the partial answer.", "escape", usage="/stop", footer=True),
+        Action(
+            "stop",
+            "Stop",
+            "Stop generating, and keep the partial answer; or stop loading a model.",
+            "escape",
+            usage="/stop",
+            footer=True,
+        ),
+        Action(
+            "sample",
+            "Sample image",
+            "In an empty chat: attach a sample image, and write a question about it.",
+            "tab",
+            usage="/sample",
+            priority=True,
+        ),
         Action(
             "select_message",
             "Select a message",

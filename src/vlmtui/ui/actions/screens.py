@@ -325,17 +325,6 @@ MODEL_FILTER = Scope(
     actions=(Action("load", "Load", "Load the highlighted model.", "enter", run="submit", footer=True),),
 )
 
-LOADING = Scope(
-    "loading",
-    "While a model loads",
-    actions=(
-        Action("retry", "Retry", "Load the same model again.", "r", leader="r", footer=True),
-        Action("former", "Previous model", "Go back to the model loaded before.", "o", leader="B", footer=True),
-        Action("abort", "Abort", "Stop loading and go back to the previous model or the list.", "escape", footer=True),
-        Action("back", "Back", "Go back to the models.", "escape", footer=True),
-    ),
-)
-
 LOG = Scope(
     "log",
     "The engine: metrics and log",

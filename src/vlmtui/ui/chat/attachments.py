@@ -21,7 +21,7 @@ from vlmtui.media.gather import ASK_ABOVE, gather
 from vlmtui.media.notes import warning_of
 from vlmtui.media.pages import SOUND_OF, split_pages
 from vlmtui.media.stage import restage
-from vlmtui.paths import private_dir
+from vlmtui.paths import private_dir, sample_image
 from vlmtui.reading import is_file
 from vlmtui.session.cost import tokens_before_attaching
 from vlmtui.session.draft import DraftToken
@@ -157,6 +157,11 @@ class AttachmentSources(ChatPart):
             self._screen.start(partial(self._gather, text), "gather")
         else:
             self._screen.start_dialog(self._browse)
+
+    def action_sample(self) -> None:
+        """Attach a sample image, and write a question about it."""
+        self._screen.panel.attach([sample_image()])
+        self._screen.panel.write(" What is in this image?")
 
     @background("gather")
     async def action_paste_picture(self) -> None:

@@ -450,6 +450,10 @@ class ComposerPanel(Vertical):
             self._composer.insert(token_text(number))
             self._open_file(number, source)
 
+    def write(self, text: str) -> None:
+        """Insert text at the cursor."""
+        self._composer.insert(text)
+
     def number_above(self, number: int) -> None:
         """Number the draft's attachments from `number` + 1. `number`: how many attachments the messages above have."""
         self._numbers_above = number

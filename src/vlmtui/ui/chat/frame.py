@@ -1,9 +1,10 @@
-"""The parts of the chat screen around transcript and composer: frame, welcome, side pane, and the lines for status,
-queue and editing."""
+"""The parts of the chat screen around transcript and composer: frame, welcome, side pane, the card of a load, and the
+lines for status, queue and editing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rich.cells import cell_len, set_cell_size
@@ -14,27 +15,28 @@ from textual.content import Content
 from textual.widgets import Static
 from textual.worker import WorkType
 
-from vlmtui.domain.engine import REMOTE_BACKEND, EngineInfo, EngineStatus, labels
+from vlmtui.domain.engine import REMOTE_BACKEND, EngineInfo, EngineStatus, LoadProgress, labels
 from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.registry.match import Model
-from vlmtui.session.answer_line import answer_line, answer_speed, elapsed
+from vlmtui.session.answer_line import answer_line, answer_speed, clock_text, elapsed
 from vlmtui.session.conversation import Conversation, QueuedMessage, head_of
 from vlmtui.session.engines import AppEngines, EngineState, is_remote
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import PromptMedia, system_tokens
+from vlmtui.session.load_times import LoadTimes
 from vlmtui.session.prompt_report import prompt_media
 from vlmtui.session.settings import other_dials, shown_value
-from vlmtui.text import counted, growth, one_line
+from vlmtui.text import counted, growth, one_line, visible
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.keys import with_keys
 from vlmtui.ui.widgets.clicks import clicked, is_click
 from vlmtui.ui.widgets.thumbnails import name_line
 
 _KEYS = (
-    "{attach} attaches a file; or paste or drop its path. Enter sends.",
-    "{leader} shows the keys of a screen, {help} all, `vlmtui help tour` first steps.",
+    "{sample} asks about a sample image. {attach} attaches yours; so does a pasted path.",
+    "{leader} shows more keys, {help} all, `vlmtui help tour` first steps.",
 )
-_KEYS_IN_ONE = "{attach} attaches, Enter sends, {help} shows keys, `vlmtui help tour` first steps."
+_KEYS_IN_ONE = "{sample} Sample image · {attach} Attach yours · {help} Keys · `vlmtui help tour`"
 """The keys in one line, for model families with a note, which takes the other line."""
 WIDTH = 32
 """Columns of the side pane, including borders."""
@@ -51,7 +53,7 @@ _FREE = "·"
 _NEARLY_FULL = 0.9
 """Share of the context above which its colour changes."""
 _LOOKS = {
-    EngineState.NONE: ("○", "$text-muted", "no engine"),
+    EngineState.NONE: ("○", "$text-muted", "not loaded · {restart_engine} loads it"),
     EngineState.LOADING: ("◐", "$text-warning", "loading"),
     EngineState.READY: ("●", "$text-success", "ready"),
     EngineState.HUNG: ("◌", "$text-error", "engine does not answer · {restart_engine} restarts"),
@@ -86,7 +88,7 @@ class ChatFrame(Vertical):
         self._chat = chat
         self._engines = engines
         self.transcript = Transcript(cache=cache, id="transcript")
-        self._welcome = Container(id="welcome")
+        self._welcome = WelcomePanel()
         self._panel = Vertical(id="conversation")
         self._pane, self._line = SidePane(), FactsLine(markup=False)
         self._imported = Static("Imported: its messages and answers come from a file.", id="imported", markup=False)
@@ -95,7 +97,8 @@ class ChatFrame(Vertical):
         with Horizontal(id="body"):
             with self._panel:
                 yield self._imported
-                yield self._welcome
+                with Container(id="welcome"):
+                    yield self._welcome
                 yield self.transcript
                 yield Static(with_keys(self.app, "↓ more below · {jump_end}"), id="more", markup=False)
             yield self._pane
@@ -104,15 +107,17 @@ class ChatFrame(Vertical):
     def on_mount(self) -> None:
         self.watch(self.transcript, "marked", self.show_facts, init=False)
 
-    async def show_head(self) -> None:
+    def show_head(self) -> None:
         """Show the title, and the welcome panel while the conversation is empty."""
         self.show_title_soon()
-        model, is_empty = self._engines.model, not self._chat.exchanges
-        self._welcome.display, self.transcript.display = is_empty, not is_empty
-        if not is_empty:
-            await self._welcome.remove_children()
-        elif model is not None and not self._welcome.children:
-            await self._welcome.mount(WelcomePanel(model))
+        is_empty = not self._chat.exchanges
+        self.query_one("#welcome").display, self.transcript.display = is_empty, not is_empty
+        self.show_welcome()
+
+    def show_welcome(self) -> None:
+        """Name the model on the welcome panel, if that is shown."""
+        if not self._chat.exchanges:
+            self._welcome.show(self._engines.model)
 
     def show_facts(self) -> None:
         """Show the cost of the selected prompt and answer, or else of the newest."""
@@ -153,20 +158,110 @@ class ChatFrame(Vertical):
 
 
 class WelcomePanel(Static):
-    """What an empty conversation shows: the loaded model, the media that it accepts, and the keys to begin with."""
+    """What an empty conversation shows: the model, the media that it accepts, and the keys to begin with."""
 
     DEFAULT_CSS = "WelcomePanel { width: auto; max-width: 100%; height: auto; color: $muted; }"
 
-    def __init__(self, model: Model, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._model = model
+    def show(self, model: Model | None) -> None:
+        """Show a welcome by this model; None: no model is chosen yet."""
+        note, head = "", Content(with_keys(self.app, "No model is chosen: {models} shows the list."))
+        if model is not None:
+            note = one_line(model.family.note)
+            head = Content.assemble((one_line(model.family.title), "bold $foreground"), f" {takes_of(model)}.")
+        told = [note, with_keys(self.app, _KEYS_IN_ONE)] if note else [with_keys(self.app, line) for line in _KEYS]
+        content = Content("\n").join([head, *(Content(line) for line in told)])
+        if self.content != content:
+            self.update(content)
+
+
+_SPINNER = "◐◓◑◒"
+_BAR = 12
+_DETAIL_LINES = 5
+"""Most lines of a failure's technical detail on the card; the log has all."""
+
+
+class LoadCard(Static):
+    """The progress of a load and the time that it may still take; after a failure, the error and what to do."""
+
+    DEFAULT_CSS = """
+    LoadCard {
+        display: none;
+        height: auto;
+        max-height: 12;
+        margin: 1 2 0 2;
+        padding: 0 1;
+        border-left: outer $accent;
+        overflow-y: auto;
+        &.-failed { border-left: outer $error; }
+    }
+    """
+
+    def __init__(self, chat: Conversation, engines: AppEngines, last_load: Callable[[], LoadTimes | None]) -> None:
+        """`last_load`: returns how long the model's last load took; None: unknown."""
+        super().__init__(markup=False)
+        self._last_load = last_load
+        self._engines = engines
+        self._chat = chat
+        self._clock = time.monotonic
 
     def on_mount(self) -> None:
-        family = self._model.family
-        head = Content.assemble((one_line(family.title), "bold $foreground"), f" {takes_of(self._model)}.")
-        note = one_line(family.note)
-        told = [note, with_keys(self.app, _KEYS_IN_ONE)] if note else [with_keys(self.app, line) for line in _KEYS]
-        self.update(Content("\n").join([head, *(Content(line) for line in told)]))
+        self._ticks = self.set_interval(1.0, self.show, pause=True)
+        self.show()
+
+    def show(self) -> None:
+        """Show the load; hidden if there is none."""
+        engines, is_loading = self._engines, self._engines.state is EngineState.LOADING
+        self.display = is_loading or engines.has_failed_to_load
+        self.set_class(not is_loading, "-failed")
+        (self._ticks.resume if is_loading else self._ticks.pause)()
+        if engines.model is None or not self.display:
+            return
+        name = one_line(engines.model.spec.name)
+        self.update(Content("\n").join(self._loading(name) if is_loading else self._failed(name)))
+
+    def _loading(self, name: str) -> list[Content]:
+        engines, last = self._engines, self._last_load()
+        elapsed = max(0.0, self._clock() - engines.started_at)
+        spinner = _SPINNER[int(elapsed) % len(_SPINNER)] if self.app.animation_level == "full" else _SPINNER[0]
+        head = Content.assemble((f"{spinner} ", "$text-accent"), (f"Loading {name}", "bold"))
+        if engines.progress is not None:
+            head = Content.assemble(
+                head, (f" · {engines.progress.stage.label}  ", "$muted"), _measure(engines.progress)
+            )
+        told = clock_text(elapsed)
+        if last is not None:
+            left = last.left_s(engines.began, elapsed)
+            told += f" · ~{clock_text(left)} left" if left >= 1 else " · longer than last time"
+            told += f" (last time {clock_text(last.took)})"
+        keys = " · {show_log} log" + ("" if self._chat.queue else " · {stop} stops it")
+        if engines.former is not None and engines.keeps_former:
+            keys += f"; {one_line(engines.former.spec.name)} stays loaded until then"
+        return [head, Content.styled(with_keys(self.app, told + keys), "$muted")]
+
+    def _failed(self, name: str) -> list[Content]:
+        engines, error = self._engines, self._engines.error
+        lines = [Content.assemble(("✗ ", "$text-error"), (f"Can't load {name}", "bold $text-error"))]
+        if error is not None:
+            lines.append(Content(visible(error.message)))
+            lines += [Content(visible(error.hint))] if error.hint else []
+            detail = visible(error.detail.strip()).splitlines()[-_DETAIL_LINES:]
+            lines += [Content.styled(line, "$muted") for line in detail]
+        keys = "{restart_engine} loads it again · {models} another model · {show_log} log"
+        if engines.former is not None:
+            former = one_line(engines.former.spec.name)
+            does = "goes back to" if engines.keeps_former else "loads"
+            keys = f"{{stop}} {does} {former} · {keys}"
+        return [*lines, Content.styled(with_keys(self.app, keys), "$muted")]
+
+
+def _measure(progress: LoadProgress) -> Content:
+    detail = Content.styled(one_line(progress.detail), "$muted")
+    if progress.fraction is None:
+        return detail
+    fraction = min(max(progress.fraction, 0.0), 1.0)
+    filled = round(fraction * _BAR)
+    bar = ("━" * filled, "$text-accent"), ("─" * (_BAR - filled), "$faint")
+    return Content.assemble(*bar, f" {fraction:4.0%}  ", detail)
 
 
 def takes_of(model: Model) -> str:
@@ -406,13 +501,11 @@ class StatusBar(Static):
         self.update(Content.styled("  ·  ", "$faint").join(parts))
 
     def _word(self) -> str:
-        """Return a short text for the engine's state, with the loading stage or the key that helps."""
-        state, progress = self._engines.state, self._engines.progress
-        if state is EngineState.READY and self._chat.running is not None:
+        """Return a short text for the engine's state, with the key that helps."""
+        if self._engines.state is EngineState.READY and self._chat.running is not None:
             return "answering"
-        if state is EngineState.LOADING and progress is not None:
-            share = "" if progress.fraction is None else f" {progress.fraction:.0%}"
-            return f"loading: {progress.stage.label.lower()}{share}"
+        if self._engines.model is None:
+            return with_keys(self.app, "{models} picks one")
         return with_keys(self.app, _look(self._engines)[2])
 
 
@@ -454,19 +547,20 @@ class QueueBar(Static):
 def waits_for(engines: AppEngines) -> str:
     """Return why queued messages are not sent yet, and what the user can do. `with_keys` replaces the action ids in it
     by keys."""
-    model, progress = engines.model, engines.progress
+    model = engines.model
     name = one_line(model.spec.name) if model is not None else "a model"
     take_back = "{take_back} takes it back"
     match engines.state:
         case EngineState.LOADING:
-            stage = f" ({progress.stage.label.lower()})" if progress is not None else ""
-            return f"Sent once {name} has loaded{stage}. {take_back}."
+            return f"Sent once {name} has loaded. {take_back}."
         case EngineState.READY:
             return f"Sent after the running answer. {take_back}."
         case EngineState.HUNG:
             return f"Not sent: {name} does not answer. {{restart_engine}} restarts it, {take_back}."
         case EngineState.DEAD:
             return f"Not sent: {name} is not running. {{restart_engine}} loads it again, {take_back}."
+        case EngineState.NONE if model is not None:
+            return f"Not sent: {name} is not loaded. {{restart_engine}} loads it, {take_back}."
         case EngineState.NONE:
             return f"Not sent: no model is loaded. {{models}} picks one, {take_back}."
 

@@ -1,4 +1,4 @@
-"""The chat with the loaded model."""
+"""The chat, also while its model loads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from vlmtui.ui.chat.blocks import Marked, Part
 from vlmtui.ui.chat.comparisons import Comparisons, FanOuts
 from vlmtui.ui.chat.composer import Composer, ComposerPanel
 from vlmtui.ui.chat.conversation_actions import Branches, Settings
-from vlmtui.ui.chat.frame import ChatFrame, EditingBar, QueueBar, StatusBar
+from vlmtui.ui.chat.frame import ChatFrame, EditingBar, LoadCard, QueueBar, StatusBar
 from vlmtui.ui.chat.inspections import Inspections
 from vlmtui.ui.chat.part import ChatPart
 from vlmtui.ui.chat.prompt_cost import PromptCost
@@ -107,6 +107,7 @@ class ChatScreen(Screen[None]):
         yield (frame := ChatFrame(self.chat, self.engines, cache=paths.thumbnails))
         yield MessageCursor(self.chat, frame.transcript)
         yield SearchBar()
+        yield LoadCard(self.chat, self.engines, lambda: self.main_app.models.last_load)
         yield EditingBar(self.chat)
         yield QueueBar()
         prompts = PromptHistory(paths.state / "prompts.jsonl")
@@ -125,7 +126,7 @@ class ChatScreen(Screen[None]):
         self.call_later(self.show_status)
         self.call_after_refresh(self.start, partial(asyncio.to_thread, load_highlighter), "highlighter")
         self._filled.set()
-        self.panel.call_later(self.main_app.give_typed)  # once the panel is mounted, too
+        self.panel.call_later(self.main_app.take_keys)  # once the panel is mounted, too
 
     def _keep_notes_above_composer(self, _: Screen[object]) -> None:
         below = self.size.height - self.query_one(ChatFrame).region.bottom
@@ -134,9 +135,8 @@ class ChatScreen(Screen[None]):
                 notes.styles.margin = (0, 0, below, 0)
 
     def on_screen_resume(self) -> None:
-        """Update the title, which another screen may have changed, and take what was typed on that screen."""
+        """Update the title, which another screen may have changed."""
         self.query_one(ChatFrame).show_title_soon()
-        self.main_app.give_typed()
 
     def on_unmount(self) -> None:
         self._unsubscribe()
@@ -302,6 +302,8 @@ class ChatScreen(Screen[None]):
     @on(EngineChanged)
     def _engine_changed(self) -> None:
         self.prompt_cost.count_soon()  # an estimate becomes a count, or vice versa
+        self.query_one(ChatFrame).show_welcome()
+        self.query_one(LoadCard).show()
         self.sender.send_queued()
         if self.engines.state is EngineState.READY:
             self.query_one(StatusBar).ask()
@@ -312,15 +314,23 @@ class ChatScreen(Screen[None]):
     @property
     def _impossible_actions(self) -> frozenset[str]:
         """The ids of actions that can't run now: the footer hides them, and their keys do nothing."""
-        answering = self.chat.running is not None
+        answering, editing = self.chat.running is not None, self.chat.editing is not None
         possible = {
-            "stop": answering,
+            "stop": answering or (self.engines.can_stop_load and not self.chat.queue and not editing),
+            "sample": self._is_empty,
             "take_back": bool(self.chat.queue) and not answering,
-            "leave_edit": self.chat.editing is not None and not answering,
+            "leave_edit": editing and not answering,
             "new_chat": not answering,
             "earlier_model": bool(self.chat.other_model(self.engines.model)),
         }
         return frozenset(id for id, is_possible in possible.items() if not is_possible)
+
+    @property
+    def _is_empty(self) -> bool:
+        """True if nothing is said or written, and the model may accept images."""
+        model = self.engines.model
+        takes = model is None or "image" in model.family.takes
+        return takes and not (self.chat.exchanges or self.chat.queue or self.chat.draft.text)
 
     @property
     def not_in_footer(self) -> frozenset[str]:
@@ -414,12 +424,12 @@ class ChatScreen(Screen[None]):
             await self._fill_transcript()
         else:
             self.transcript.append(exchange, media_above=self.chat.branch.attachments_above)
-            await self.query_one(ChatFrame).show_head()  # hides the welcome panel
+            self.query_one(ChatFrame).show_head()  # hides the welcome panel
         if not self._is_closing:
             self.show_status()
 
     async def _fill_transcript(self) -> None:
-        await self.query_one(ChatFrame).show_head()
+        self.query_one(ChatFrame).show_head()
         if self.chat.exchanges and not self._is_closing:
             self.transcript.append(*self.chat.exchanges, media_above=self.chat.branch.attachments_above)
         for cursor in self.query(MessageCursor):  # none while the screen closes

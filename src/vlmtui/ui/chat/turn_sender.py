@@ -19,11 +19,11 @@ class TurnSender(ChatPart):
     """Sends the draft, and starts its answer. If that fails, nothing changes."""
 
     def send(self) -> None:
-        """Send the draft. While the model loads, queue it."""
+        """Send the draft. Before the model is loaded, queue it."""
         chat, engines = self._chat, self._engines
         written, text, was_editing = chat.draft.words, chat.draft.text, chat.editing is not None
         chat.require_rest()
-        if engines.state is EngineState.LOADING:
+        if engines.state in (EngineState.LOADING, EngineState.NONE):
             self._queue(written, text)
             return
         engines.require_engine()
@@ -86,7 +86,11 @@ class TurnSender(ChatPart):
 
     @background("stop")
     async def action_stop(self) -> None:
-        await self._chat.cancel(self._engines.engine)
+        """Stop the answer, or else the load."""
+        if self._chat.running is not None:
+            await self._chat.cancel(self._engines.engine)
+        else:
+            await self._app.models.abort()
 
     async def _clear_and_show(self, exchange: Exchange, sent: tuple[str, str] | None, *, rebuild: bool) -> None:
         """Clear the composer, and show a new exchange. Keys typed ahead wait, so that they go into the empty

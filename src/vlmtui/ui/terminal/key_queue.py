@@ -1,10 +1,11 @@
 """Makes keys act one after the other, however fast they arrive: a key waits until the effect of the last is done.
 
-Text that is typed before there is a composer waits for it (`TypedAhead`): while the app starts or a model loads."""
+Text that is typed before the app's first screen is ready waits for it."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 from textual import events
 from textual.app import App
 from textual.dom import DOMNode
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.worker import WorkType
 
@@ -31,12 +32,10 @@ TURN_S = 0.05
 _BEFORE_KEYS = "before keys"
 _keys_wait_for: ContextVar[asyncio.Future[None]] = ContextVar("keys_wait_for")
 
-_BURST_S = 1.0
-"""A key within so many seconds of text belongs to it, and does not answer a question that has just appeared."""
-_BREAKS = ("shift+enter", "ctrl+j", "alt+enter")
-"""The keys that break a line in the composer."""
-_SCOPES = ("", "model_list", "loading", "choice", "chat")
-"""The screens on which text is kept if nothing takes it; "" is the empty screen before the first of ours."""
+_PAUSE_S = 1.0
+"""After so many seconds without text, the user has stopped typing."""
+_BREAKS = ("enter", "shift+enter", "ctrl+j", "alt+enter")
+"""The keys that send a message, or break a line in it."""
 
 
 class KeyQueue:
@@ -45,22 +44,23 @@ class KeyQueue:
     Textual delivers every key at once to the focused widget, and looks up bindings only after the key has bubbled up to
     the app. If several keys arrive together, as over a slow connection, a later key can overtake an earlier one: a
     letter is typed before the cursor has moved, or into a screen that is being closed.
+
+    Text and Enter wait until `open`, which the app calls when its first screen can take them. A dialog takes them
+    before.
     """
 
-    def __init__(
-        self,
-        app: App[Any],
-        deliver: Deliver,
-        *,
-        turns: int = TURNS,
-        keeps: Callable[[Input], bool] = lambda event: False,
-    ) -> None:
+    def __init__(self, app: App[Any], deliver: Deliver, *, turns: int = TURNS, is_open: bool = True) -> None:
         """`deliver`: `on_event` of Textual's app. `turns`: for how many turns, of `TURN_S` seconds each, a key may
-        delay the next keys. `keeps`: keeps a key or paste for later, and returns True, or returns False."""
+        delay the next keys. `is_open`: False if text waits for `open`."""
         self._app = app
         self._deliver = deliver
-        self._keeps = keeps
         self._turns = turns
+        self.is_open = is_open
+        """False while text waits for `open`."""
+        self._held: list[Input] = []
+        """What was typed before `open`."""
+        self._typed_at = time.monotonic()
+        """When text was typed last, or the app was started."""
         self._waiting: deque[Input] = deque()
         self._waits_for: set[asyncio.Future[None]] = set()
         self._acting: asyncio.Task[None] | None = None
@@ -75,11 +75,46 @@ class KeyQueue:
         else:
             await self._act_on(event)
 
-    def put_back(self, kept: Sequence[Input]) -> None:
-        """Deliver keys and pastes that were kept, before those that wait."""
-        self._waiting.extendleft(reversed(kept))
+    def open(self, draft: str = "") -> None:
+        """Deliver the text that was held, and hold none from now on. Behind a draft, Enter breaks the line: the user
+        did not see what it would send."""
+        held, self._held, self.is_open = self._held, [], True
+        if held and draft:
+            gap = [] if draft[-1].isspace() else [events.Key("space", " ")]
+            held = [*gap, *map(_without_sending, held)]
+        self._waiting.extendleft(reversed(held))
         if self._acting is None:
             self._app.call_later(self._deliver_next)
+
+    def take_text(self) -> str:
+        """Return the text that is held, and forget it."""
+        held, self._held = self._held, []
+        return "".join(map(_text_of, held))
+
+    async def pause(self) -> None:
+        """Wait until the user has not typed text for a second, before a question that no key has caused."""
+        while True:
+            await _messages_handled(self._app)
+            rest_s = self._typed_at + _PAUSE_S - time.monotonic()
+            if rest_s <= 0:
+                return
+            await asyncio.sleep(rest_s)
+
+    def _holds(self, event: Input) -> bool:
+        """Note text that is typed, and return whether it is held. Backspace removes the last character."""
+        is_backspace = isinstance(event, events.Key) and event.key == "backspace"
+        if not (_text_of(event) or is_backspace):
+            return False
+        self._typed_at = time.monotonic()
+        if self.is_open or (self._app.screen_stack and isinstance(self._app.screen, ModalScreen)):
+            return False
+        if not is_backspace:
+            self._held.append(event)
+        elif self._held:
+            last = self._held.pop()
+            if isinstance(last, events.Paste) and len(last.text) > 1:
+                self._held.append(events.Paste(last.text[:-1]))
+        return True
 
     def wait_for(self, is_done: asyncio.Future[None]) -> None:
         """Delay the next keys until a future is done."""
@@ -87,7 +122,7 @@ class KeyQueue:
         is_done.add_done_callback(self._waits_for.discard)
 
     async def _act_on(self, event: Input) -> None:
-        if self._keeps(event):
+        if self._holds(event):
             return
         if not self._app.screen_stack:
             await self._deliver(event)
@@ -133,103 +168,8 @@ class KeyQueue:
         self._waits_for.clear()
         while self._waiting and self._app.screen_stack:
             event = self._waiting.popleft()
-            if not self._keeps(event):
+            if not self._holds(event):
                 await self._deliver(event)
-
-
-class TypedAhead:
-    """Owns the typed keys and pastes until the composer takes them, each once and in order.
-
-    It keeps them while it is waiting, from its creation or `wait` to `give`: text, line breaks and Enter that nothing
-    on the screen takes. The composer gets the events themselves, so that Enter sends and a pasted path is attached.
-    """
-
-    def __init__(self, app: App[Any], on_change: Callable[[], None]) -> None:
-        """`on_change`: called when the text has changed."""
-        self._app = app
-        self._on_change = on_change
-        self._is_waiting = True
-        self._is_starting = True
-        """True until the screen with which the app starts is there. Only then does a list of models take text."""
-        self._events: list[Input] = []
-
-    @property
-    def text(self) -> str:
-        """The kept text."""
-        return "".join(event.text if isinstance(event, events.Paste) else _character(event) for event in self._events)
-
-    def wait(self) -> None:
-        """Keep text from now on: the composer is about to go."""
-        self._is_waiting = True
-        self.started()
-
-    def started(self) -> None:
-        """Note that the app shows the screen with which it starts: what is typed from now on is meant for it."""
-        self._is_starting = False
-
-    def take(self, event: Input) -> bool:
-        """Keep a key or paste that is text and that nothing on the screen takes; return whether it is kept. Backspace
-        removes the last character."""
-        if not self._is_waiting or self._is_taken(event):
-            return False
-        if isinstance(event, events.Paste) or (event.is_printable and event.character):
-            self._events.append(event)
-        elif not self._events:
-            return False
-        elif event.key == "enter" or event.key in _BREAKS:
-            self._events.append(event)
-        elif event.key == "backspace":
-            self._remove_last()
-        else:
-            return False
-        self._on_change()
-        return True
-
-    def take_text(self) -> str:
-        """Return the kept text, and forget it."""
-        text = self.text
-        self._events.clear()
-        return text
-
-    def show(self, queue: KeyQueue) -> None:
-        """Give what is kept to the screen, and go on waiting."""
-        self.started()
-        queue.put_back(self._events)
-        self._events = []
-
-    def give(self, queue: KeyQueue, draft: str) -> None:
-        """Give what is kept to the composer, which is there and has `draft` as its text. Behind a draft, Enter breaks
-        the line: the user did not see what it would send."""
-        self._is_waiting = False
-        if self._events and draft:
-            gap = [] if draft[-1].isspace() else [events.Key("space", " ")]
-            self._events = [*gap, *map(_without_sending, self._events)]
-        self.show(queue)
-
-    def _is_taken(self, event: Input) -> bool:
-        """Return whether something on the screen takes a key or paste."""
-        if not self._app.screen_stack:
-            return False
-        screen = self._app.screen
-        scope = getattr(screen, "SCOPE", "")
-        if scope not in _SCOPES:
-            return True
-        if scope == "chat" or (scope == "model_list" and self._is_starting):  # it is not ready, or a question comes
-            return False
-        focused = self._app.focused
-        if focused is not None and focused.check_consume_key("x", "x"):
-            return True
-        if isinstance(event, events.Paste) or (scope == "loading" and self._events and event.is_printable):
-            return False
-        if scope == "choice" and self._events and event.time - self._events[-1].time < _BURST_S:
-            return False  # it was typed before the question could be read
-        binding = screen.active_bindings.get(event.key)
-        return binding is not None and binding.enabled
-
-    def _remove_last(self) -> None:
-        last = self._events.pop()
-        if isinstance(last, events.Paste) and len(last.text) > 1:
-            self._events.append(events.Paste(last.text[:-1]))
 
 
 def run_before_keys(node: DOMNode, steps: Steps, *, exclusive: bool = False) -> None:
@@ -290,8 +230,11 @@ async def _messages_handled(node: DOMNode | None) -> None:
         node = node.parent
 
 
-def _character(event: events.Key) -> str:
-    return event.character if event.is_printable and event.character else "\n"
+def _text_of(event: Input) -> str:
+    """Return the text that a key or paste adds to the composer; empty if it is no text."""
+    if isinstance(event, events.Paste):
+        return event.text
+    return (event.character or "") if event.is_printable else "\n" if event.key in _BREAKS else ""
 
 
 def _without_sending(event: Input) -> Input:
