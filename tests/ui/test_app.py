@@ -184,7 +184,7 @@ async def test_ctrl_c_hints_once_and_quits_twice(make_app: MakeApp) -> None:
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, ModelsScreen))
         await pilot.press("ctrl+c")
-        await until(pilot, lambda: any("Ctrl+Q" in toast.message for toast in app._notifications))
+        await until(pilot, lambda: any("again to quit" in toast.message for toast in app._notifications))
         assert [toast.message for toast in app._notifications] == ["Press Ctrl+C again to quit."]
         assert app.return_value is None
         await pilot.press("ctrl+c")
