@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -21,7 +20,7 @@ from vlmtui.inspection.tokens import Piece, attachment_of
 from vlmtui.session.answer_line import answer_line
 from vlmtui.session.comparison import Difference, TokenAt
 from vlmtui.session.generation import Answer, waiting_line
-from vlmtui.text import chance, counted, nats, one_line, token_place, visible
+from vlmtui.text import counted, nats, one_line, token_place, visible
 from vlmtui.ui.document.blocks import PlainBlock, TextBlock
 from vlmtui.ui.document.view import INTERVAL_S, DocumentView
 from vlmtui.ui.keys import error_text, with_keys
@@ -216,7 +215,6 @@ def _answers(difference: Difference) -> Iterator[TextBlock]:
         legend = Content.assemble(("chat only", f"strike {LEFT}"), "  ", ("raw only", f"underline {RIGHT}"))
         yield TextBlock(legend)
         yield TextBlock(_words(found), margin=1)
-    yield from _divergence(difference)
 
 
 def _words(found: AnswerDiff) -> Content:
@@ -276,27 +274,6 @@ def _shortened(text: str) -> str:
         return text
     half = _WORDS // 2
     return f"{text[:half]} ⋯ {len(text) - 2 * half:,} equal characters ⋯ {text[-half:]}"
-
-
-def _divergence(difference: Difference) -> Iterator[TextBlock]:
-    found = difference.divergence
-    if found is None:
-        return
-    yield _heading(f"First difference: {token_place(found.index)}")
-    for label, colour, token in (("chat template", LEFT, found.left), ("raw prompt", RIGHT, found.right)):
-        yield TextBlock(Content.assemble(*_token(token)), label=_label(label, colour))
-        if token is not None and token.top:
-            likely = "  ".join(f"{shown_token(text)} {nats(logprob)}" for text, logprob in token.top)
-            yield TextBlock(likely, label=Content.styled(f"{'likeliest':>{_COLUMN}} ", "$muted"))
-
-
-def _token(token: TokenAt | None) -> Iterator[str | tuple[str, str]]:
-    if token is None:
-        yield ("end of the answer", "$muted")
-        return
-    yield (shown_token(token.text), "bold on $panel")
-    if token.logprob is not None:
-        yield (f"  {nats(token.logprob)} nats ({chance(math.exp(token.logprob))})", "$muted")
 
 
 def _heading(text: str) -> TextBlock:
