@@ -14,7 +14,10 @@ from vlmtui.session.check.run import CheckResult
 
 PAGE = Path(__file__).parents[2] / "docs" / "parity.md"
 RESULTS = Path(__file__).parents[1] / "data" / "parity_results.json"
-_HEAD = "| family | prompts | text, ids, image tokens | pixels | log-probabilities | noise | answer | |\n"
+HEAD = (
+    "| family | prompts | text, ids, image tokens | pixels | log-probabilities | noise | answer | |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- |"
+)
 _EXACT = (Stage.TEXT, Stage.TOKENS, Stage.PLACES)
 _NUMBERS = (Stage.LOGPROBS, Stage.ANSWER)
 """Compared in every family that counts as alike; vLLM does not report the pixels of some."""
@@ -120,18 +123,21 @@ def write_page(known: Mapping[str, FamilyParity], *, vllm: str, transformers: st
 def table(known: Mapping[str, FamilyParity]) -> Iterable[str]:
     """Yield the rows, equal families first, then their count, then a reason for each of the others."""
     order = sorted(known, key=lambda name: (not known[name].has_same_numbers, name))
-    yield _HEAD + "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    yield HEAD
     for name in order:
-        yield _row(name, known[name])
+        yield row(name, known[name])
     good = sum(one.has_same_numbers for one in known.values())
     yield f"\n{good} of {len(known)} families: the same ids, and log-probabilities within the noise.\n"
+    if any(one.stages and one.noise is None for one in known.values()):
+        yield "Without noise: of an earlier run, when the limit was that of PyTorch's tests for float32.\n"
     yield "| family | reason |\n| --- | --- |"
     for name in order:
         if not known[name].has_same_numbers:
             yield f"| {name} | {_reason(name, known[name]).replace('|', chr(92) + '|')} |"
 
 
-def _row(name: str, one: FamilyParity) -> str:
+def row(name: str, one: FamilyParity) -> str:
+    """Return the table's row for a family, or for another thing that was compared."""
     if not one.stages:
         return f"| {name} | | | | | | | not compared |"
     exact = [one.stages[stage.value][0] for stage in _EXACT]
