@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -61,6 +62,9 @@ SAMPLING = Sampling(
     frequency_penalty=0.0, seed=0, max_tokens=TOKENS, skip_special_tokens=False, extra={"ignore_eos": True},
 )  # fmt: skip
 """A greedy answer of exactly `TOKENS` tokens, whatever the model's generation config says."""
+
+_ERROR = re.compile(r"^(?:\(.*\] )?(\w+(?:Error|Exception): .*)", re.M)
+"""A process's first error, the cause of those that follow it."""
 
 
 class Guarded:
@@ -149,8 +153,8 @@ def in_a_process(
             [*command, "--keep", str(folder), family], stdout=log, stderr=log, check=False, timeout=600
         )
     if done.returncode:
-        tail = (folder / "log").read_text().strip().splitlines()
-        return f"{what}: {tail[-1][:200] if tail else done.returncode}"
+        errors = _ERROR.findall((folder / "log").read_text())
+        return f"{what}: {errors[0][:200] if errors else done.returncode}"
     found = folder / "sides.json"
     return msgspec.json.decode(found.read_bytes(), type=list[CheckedSide]) if what in BACKENDS else []
 
