@@ -350,8 +350,8 @@ async def test_the_engines_sampling_is_stored_with_the_answer(tmp_path: Path) ->
         report = await report_of(conversation, exchange, None)
         assert report.used == used
         shown = "\n".join(line.plain for line in request_lines(report))
-        assert "temperature       0.6 (model default)" in shown
-        assert "seed              12345 (drawn)" in shown
+        assert "temperature         0.6 (model default)" in shown
+        assert "seed                12345 (drawn)" in shown
 
         await lose(conversation)
         assert [turn.used for turn in await stored(conversation)] == [None, used]
