@@ -27,11 +27,10 @@ Size = tuple[int, int]
 
 
 class Viewport(msgspec.Struct, frozen=True):
-    """The visible part of one attachment: the attachment's index `at`, the frame, the centre (`x` and `y`, 0 to 1), and
+    """The visible part of one attachment: the attachment's index `at`, the centre (`x` and `y`, 0 to 1), and
     the zoom (1: the whole image fits)."""
 
     at: int
-    frame: int = 0
     zoom: float = 1.0
     x: float = 0.5
     y: float = 0.5
@@ -63,15 +62,6 @@ class StoredPixels(NamedTuple):
 
     picture: Image.Image | None
     frames: Frames | None = None
-
-    @property
-    def size(self) -> Size:
-        """Size of the image, or of each frame."""
-        if self.frames is not None:
-            height, width = self.frames.frames.shape[1:3]
-            return int(width), int(height)
-        assert self.picture is not None
-        return self.picture.size
 
     @property
     def times_s(self) -> tuple[float, ...]:

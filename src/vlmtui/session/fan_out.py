@@ -104,7 +104,7 @@ FAN_PARAMETERS = {
 """The parameters to which a fan-out gives several values, beside those of `/set`."""
 PictureMap = Mapping[tuple[str, str | int], Attachment]
 """The image to send instead, by an image's SHA-256 and the change (an int: most pixels)."""
-_LABELS = {
+LABELS = {
     PictureChange.SENT: "as sent",
     PictureChange.NONE: "no image",
     PictureChange.GREY: "grey",
@@ -257,7 +257,7 @@ class Plan(msgspec.Struct, frozen=True):
             case "adapter":
                 return "no adapter" if value == NONE else f"adapter {one_line(Path(str(value)).name)}"
             case "image":
-                return _LABELS[PictureChange(str(value))]
+                return LABELS[PictureChange(str(value))]
             case "pixels":
                 return f"≤ {value:,} pixels"
             case "temperature" if short:

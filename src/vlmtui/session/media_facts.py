@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from vlmtui.domain.conversation import Attachment
 from vlmtui.media.describe import clock
-from vlmtui.media.thumbnails import open_pixels
 from vlmtui.session.generation import PromptMedia
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    pass
 
 _SHA_SHOWN = 16
 
@@ -41,14 +40,6 @@ def media_facts(item: PromptMedia) -> list[tuple[str, str]]:
         rows.append(("tokens", "unknown" if item.tokens is None else f"{item.tokens:,}"))
     rows += [("format", attachment.format), ("SHA-256", f"{attachment.sha256[:_SHA_SHOWN]}…")]
     return [*rows, *(("note", note) for note in attachment.notes)]
-
-
-def resized_image(item: PromptMedia) -> Image:
-    """Return the image after the processor's resize. Blocking. Raises VlmtuiError if its file is missing."""
-    from PIL.Image import Resampling
-
-    picture = open_pixels(item.attachment).image(0)
-    return picture if item.resized in (None, picture.size) else picture.resize(item.resized, Resampling.BICUBIC)
 
 
 def _audio(attachment: Attachment) -> list[tuple[str, str]]:

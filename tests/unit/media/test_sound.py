@@ -78,7 +78,7 @@ def test_a_sound_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytest
 def test_a_waveform_is_drawn_as_a_picture_and_in_cells(tmp_path: Path) -> None:
     staged = stage(write_tone(tmp_path / "tone.wav"), tmp_path / "store")
     assert thumbnail(staged, tmp_path / "cache", (320, 320)).size == (320, 80)
-    assert open_pixels(staged).size == (1200, 300)
+    assert open_pixels(staged).image(0).size == (1200, 300)
     shares = loudness(read_sound(Path(staged.path)), 5)
     assert shares == pytest.approx([0.5] * 5, abs=0.02)
     assert loudness(np.zeros(0, np.float32), 3) == [0, 0, 0]

@@ -27,7 +27,7 @@ from vlmtui.session.answer_places import (
     places_of,
     range_line,
 )
-from vlmtui.session.fan_out import PictureChange
+from vlmtui.session.fan_out import LABELS, PictureChange
 from vlmtui.session.generation import media_items
 from vlmtui.session.lanes import LaneScore
 from vlmtui.session.prompt_report import require_same
@@ -68,12 +68,6 @@ _SPAN_MAX = 400
 _LAYOUTS = {"": "in a layout that cannot be read", "picture": "one image", "tiles": "tiles", "patches": "patches"}
 _BARS = " ▁▂▃▄▅▆▇"
 _HOT, _COLD = (f"rgb({red},{green},{blue})" for red, green, blue in (HOT, COLD))
-_CHANGES = {
-    PictureChange.NONE: "no image",
-    PictureChange.GREY: "grey",
-    PictureChange.BLUR: "blurred",
-    PictureChange.SWAP: "another image",
-}
 
 
 class ImageMode:
@@ -536,7 +530,7 @@ class BlindMode(ScoringMode):
         return partial(_image_or_black, self._shown, (self.attachment.width, self.attachment.height))
 
     def rows(self) -> list[Content]:
-        names = ["as sent", *(_CHANGES[change] for change in self.images)]
+        names = ["as sent", *(LABELS[change] for change in self.images)]
         if self.found is None:
             return [Content(name) for name in names]
         sums = [0.0, *self.found.sums(self.words()[self._word][1])]
