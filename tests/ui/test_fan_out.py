@@ -291,7 +291,7 @@ async def test_an_invalid_plan_is_reported(chatting: StartChat, text: str, said:
 
 
 @SIZES
-async def test_one_key_sends_without_the_image_and_shows_the_likelihood(
+async def test_a_plan_over_images_shows_the_likelihood(
     chatting: StartChat, tmp_path: Path, size: tuple[int, int]
 ) -> None:
     async with chatting(RED, RED, BLUE, ["grey"], ["fog"], size=size) as chat:
@@ -299,7 +299,7 @@ async def test_one_key_sends_without_the_image_and_shows_the_likelihood(
         await chat.until(lambda: bool(chat.controller.draft.attachments) and not chat.controller.draft.pending)
         await chat.say("What is this?")
         chat.host.engine.score = lambda request: -0.1 if attachments_of(request.prompt) else -1.1
-        await chat.lead("p", "l")
+        chat.app.run_action_id("fan_out", "image=sent,none,grey,blur")
         await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).scores is not None)
         await chat.until(lambda: fanned(chat).differences is not None)
         screen = fanned(chat)
@@ -334,7 +334,7 @@ async def test_the_selected_message_is_sent_without_its_image(chatting: StartCha
         await chat.until(lambda: chat.screen.marked is not None)
         first = chat.controller.exchanges[0]
         assert chat.screen.marked is not None and chat.screen.marked.exchange is first
-        await chat.lead("p", "l")
+        chat.app.run_action_id("fan_out", "image=sent,none,grey,blur")
         await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).differences is not None)
         for request in chat.host.engine.requests[2:]:
             assert isinstance(request.prompt, ChatPrompt)
@@ -344,7 +344,7 @@ async def test_the_selected_message_is_sent_without_its_image(chatting: StartCha
 async def test_a_message_without_an_image_has_none_to_leave_out(chatting: StartChat) -> None:
     async with chatting(RED) as chat:
         await chat.say("Hello")
-        await chat.lead("p", "l")
+        chat.app.run_action_id("fan_out", "image=sent,none,grey,blur")
         await chat.until(lambda: "There is no image to leave out." in chat.notes)
         assert isinstance(chat.app.screen, ChatScreen)
 
