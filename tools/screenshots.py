@@ -186,8 +186,8 @@ async def inspect(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 
 
 async def fan_out(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """Fan out the last message over three temperatures, the last of which is too high."""
-    app.run_action_id("fan_out", "temperature=0,1,2 seed=1")
+    """Fan out the last message over eight seeds at two temperatures, the second of which is too high."""
+    app.run_action_id("fan_out", "temperature=0.7,2 seed=1..8")
     await until(pilot, lambda: isinstance(app.screen, FanOutScreen))
     screen = app.screen
     assert isinstance(screen, FanOutScreen)
