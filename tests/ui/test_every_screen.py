@@ -16,7 +16,6 @@ from tests.support.terminal import Terminal, search_paths
 
 LEFT_OUT = {
     "FramesScreen": "needs a draft with a video only",
-    "LoadingScreen": "is gone as soon as the scripted engine has loaded",
     "StoredComparisonScreen": "needs a stored comparison",
 }
 """Screens that no action opens here, and why."""

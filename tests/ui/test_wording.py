@@ -15,7 +15,7 @@ from vlmtui.ui.actions.table import ACTIONS
     ("id", "title", "help"),
     [
         ("leave_out_oldest", "Leave out attachments", "Stop sending the oldest attachments."),
-        ("stop", "Stop", "Stop generating; keep the partial answer."),
+        ("stop", "Stop", "Stop generating, and keep the partial answer; or stop loading a model."),
         ("branch_before", "Previous branch", "Previous branch (at the last fork)."),
         ("edit", "Edit message", "Edit your last message, or message N; sending creates a branch."),
         ("leave_edit", "Cancel editing", "Cancel editing; the message stays as it is."),
