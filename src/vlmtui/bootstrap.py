@@ -41,20 +41,22 @@ def build(
     command_line: Mapping[str, object] | None = None,
     *,
     settings: Settings | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    tell: Callable[[str], None] | None = None,
 ) -> Application:
     """Build the application. Raises VlmtuiError for invalid settings.
 
     `command_line`: the settings given on the command line, by name. `settings`: used instead of the command line, the
-    environment and `config.toml`. `tell`: called with each warning about a user's own family record.
+    environment and `config.toml`. `tell`: called with each warning about a user's own family record; None: no record is
+    read yet.
     """
     paths = Paths.default()
     for folder in (paths.config, paths.families):
         close_to_others(folder)
     settings = settings or load_settings(paths, os.environ, command_line)
     registry = Registry.with_users(paths.families)
-    for warning in registry.warnings:
-        tell(f"warning: {warning}")
+    if tell is not None:
+        for warning in registry.warnings:
+            tell(f"warning: {warning}")
     return Application(paths, settings, registry, WorkerHost(paths))
 
 
