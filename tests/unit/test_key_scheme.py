@@ -22,7 +22,7 @@ ALIKE = [
         "mark_all select_all",
         "apply save",
         "base difference",
-        "complete next next_part next_unlikely search_next",
+        "complete next next_part next_unlikely sample search_next",
         "previous previous_part previous_unlikely search_previous",
         "finer zoom_in",
         "coarser zoom_out",
