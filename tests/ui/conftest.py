@@ -139,10 +139,14 @@ class PlainChat(Screen[None]):
     composer_text = ""
     stopped = 0
     attached = ""
+    landed: tuple[object, str] = (None, "")
 
     @property
     def attachments(self) -> PlainChat:
         return self
+
+    async def land(self, turn: object, words: str) -> None:
+        self.landed = turn, words
 
     def tell_limits(self) -> None:
         pass

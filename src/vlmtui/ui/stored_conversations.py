@@ -115,7 +115,7 @@ class StoredConversations:
         from vlmtui.session.resume import not_used
 
         if found.record is not None and (text := not_used(found.record)):
-            self._app.tell(text)
+            self._app.tell(text, severity="warning")  # stays beside an error that is told at the same time
 
     async def _offer_in_a_pause(self, then: Steps | None) -> None:
         """Offer a backup; what the user is typing is not the answer."""

@@ -95,7 +95,7 @@ CHAT = Scope(
         Action(
             "select_message",
             "Select a message",
-            "Select a message; then letters edit it, answer again, compare, …",
+            "Select a message, to edit it, answer it again, compare it and more.",
             leader="t s",
         ),
         Action(
