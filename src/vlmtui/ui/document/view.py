@@ -529,6 +529,11 @@ class DocumentView(ScrollView, can_focus=False):
             self.refresh()
         self.call_later(self.place_changed)
 
+    def watch_show_vertical_scrollbar(self, is_shown: bool) -> None:
+        # Textual tells a scroll bar the position only while it is shown.
+        if is_shown:
+            self.vertical_scrollbar.position = self.scroll_y
+
     def _scroll(self, y: int) -> None:
         if y == self.scroll_offset.y:
             return
