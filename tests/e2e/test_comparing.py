@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.e2e]
 APP = [sys.executable, "-m", "vlmtui"]
 QUESTION = "What is in this image?"
 BEFORE, PLACEHOLDER = "<|vision_start|>", "<|image_pad|>"
-DELETE, RIGHT, CLEAR, ALT_X = "\x1b[3~", "\x1b[C", "\x15", "\x1bx"
+DELETE, RIGHT, CLEAR, INSPECT = "\x1b[3~", "\x1b[C", "\x15", "\x18i"
 
 
 def environment(paths: Paths) -> dict[str, str]:
@@ -118,7 +118,7 @@ def test_a_changed_raw_prompt_differs_and_opens_in_the_inspector(comparing: Term
     comparing.wait_for("not in this image?")
     comparing.press("ctrl+r")
     comparing.wait_for(lambda text: text.count("stop <|im_end|>") == 2)
-    comparing.type(ALT_X)
+    comparing.type(INSPECT)
     comparing.wait_for(lambda text: "Inspector · raw prompt" in text and "What is not" in text)
     comparing.press("escape")
     comparing.wait_for("Send both")

@@ -138,7 +138,7 @@ def test_stored_and_exported_text_prints_no_control_sequence(paths: Paths, conve
 def test_comparison_and_inspector_print_no_control_sequence(paths: Paths, conversation: ConversationId) -> None:
     with start(paths, "--resume", conversation, "--keep-alive", "0") as terminal:
         terminal.wait_for(seen("kept"))
-        terminal.wait_for(EMPTY)
+        terminal.wait_for(lambda text: EMPTY in text and "ready" in text)
         terminal.press("f10")
         terminal.wait_for("Send both")
         terminal.press("ctrl+r")

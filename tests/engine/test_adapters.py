@@ -118,7 +118,7 @@ async def test_a_fan_out_over_adapters_shows_their_effect(able: tuple[WorkerClie
         answers.append((without.token_ids, with_it.token_ids, verdict(fan_out.plan, await fan_out.scores())))
     (before, changed, told), (again, same, idle_told) = answers
     assert before != changed
-    assert told.startswith("The adapter changes the model: the answer is ")
+    assert told.startswith("The adapter changes the model: with it this answer is ")
     assert again == same == before
     assert idle_told == "The adapter changes nothing here: every token of the answer is as likely without it."
 

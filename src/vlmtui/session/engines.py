@@ -446,7 +446,7 @@ class AppEngines:
     async def return_to(self, model: Model) -> bool:
         """Load a model again that `make_room` stopped, unless another model was chosen meanwhile. Return as `start`
         does."""
-        return self.state is EngineState.NONE and self.model is model and await self.start(model)
+        return self.state is EngineState.NONE and self.model == model and await self.start(model)
 
     async def follow_log(self, engine: Engine, on_line: Callable[[], None]) -> None:
         """Copy the engine's log into `self.log` until it ends, calling `on_line` after each line. Run it in a task."""
