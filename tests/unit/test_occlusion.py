@@ -14,6 +14,7 @@ from PIL import Image
 from tests.support.scripted_engine import scripted_info
 from vlmtui.domain.capabilities import Capabilities
 from vlmtui.domain.conversation import Attachment, ChatPrompt, RawPrompt, attachments_of, user_turn
+from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import (
     Delta,
     EngineEvent,
@@ -116,7 +117,9 @@ def test_an_unmeasurable_answer_has_a_reason(image: Attachment) -> None:
     assert occlusion_plan(report, prompt, image, engine).texts == ("a",)
     with pytest.raises(VlmtuiError, match="tokens of this answer are unknown"):
         occlusion_plan(PromptReport(title="1"), prompt, image, engine)
-    engine.info = SimpleNamespace(engine="x", capabilities=Capabilities(), remedies={})
+    engine.info = SimpleNamespace(
+        engine="x", spec=LoadSpec(model="x", name="x"), capabilities=Capabilities(), remedies={}
+    )
     with pytest.raises(VlmtuiError, match="can't score a given answer"):
         occlusion_plan(report, prompt, image, engine)
 

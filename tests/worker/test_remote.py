@@ -179,7 +179,7 @@ async def test_an_incomplete_end_is_an_error_and_the_partial_answer_stays(
         (400, {"error": {"message": "Input length (4114) exceeds model's maximum context length (4096)."}},
          ErrorKind.CONTEXT_TOO_LONG, "longer than the server's context"),
         (400, {"error": {"message": "At most 8 image(s) may be provided in one prompt."}},
-         ErrorKind.BAD_INPUT, "refused the request (400)"),
+         ErrorKind.BAD_INPUT, "more attachments of a kind"),
         (400, {"object": "error", "message": "top_p is 3"}, ErrorKind.BAD_INPUT, "refused the request (400)"),
         (422, {"detail": [{"msg": "Field required"}]}, ErrorKind.BAD_INPUT, "refused the request (422)"),
         (401, {"error": "Unauthorized"}, ErrorKind.BAD_ENGINE_ARGUMENT, "wants a key (401); none was sent"),

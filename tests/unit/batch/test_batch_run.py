@@ -349,7 +349,7 @@ async def test_a_line_may_have_more_fields(bench: Bench) -> None:
     tally = await bench.run(includes_prompt=True)
     (line,) = bench.lines()
     assert line["prompt"] == "what?"
-    assert line["warnings"] == ["a.tif: not as in a viewer: a reduced copy of another picture."]
+    assert line["warnings"] == ["a.tif: not as in a viewer: a reduced copy of another image."]
     assert isinstance(line["media"], list) and len(line["media"]) == 1
     assert line["correct"] is True
     assert tally.answered == 1

@@ -201,7 +201,7 @@ def test_a_folder_without_a_config_is_refused(registry: Registry, tmp_path: Path
 
 def test_a_misspelt_name_gets_the_nearest(registry: Registry) -> None:
     with pytest.raises(VlmtuiError) as caught:
-        resolve(registry, "qwen2-vl")
+        resolve(registry, "qwen2-vll")
     assert "qwen2_vl" in caught.value.hint
 
 
