@@ -70,7 +70,7 @@ def loading_app(tmp_path: Path) -> tuple[int, int]:
         environment = {**given, "TERM": "xterm-256color"}
         os.execve(sys.executable, [sys.executable, "-c", _PROGRAM, str(tmp_path)], environment)
     said = b""
-    while b"Memory and KV cache" not in said:
+    while b"Loading shapes" not in said:
         said += os.read(terminal, 4096)
     return pid, terminal
 
@@ -165,7 +165,7 @@ def test_a_terminal_that_reads_again_shows_the_whole_screen(loading_app: tuple[i
         pyte.ByteStream(screen).feed(said)
         display = screen.display
     assert len(said) < WAITING_MAX, "frames were left out"
-    assert "Memory and KV cache" in "\n".join(display)
+    assert "Loading shapes" in "\n".join(display)
     assert "Help" in display[-1]
     os.kill(pid, signal.SIGTERM)
     rest_of(terminal)
