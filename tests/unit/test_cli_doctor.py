@@ -92,7 +92,7 @@ def test_a_network_file_system_and_the_machine_that_saves_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vlmtui.cli.doctor.file_system_of", lambda folder: "nfs4")
-    monkeypatch.setattr("vlmtui.cli.doctor.is_network", lambda folder: True)
+    monkeypatch.setattr("vlmtui.cli.doctor.is_on_network", lambda path: True)
     check = check_disk("data", tmp_path)
     assert check.status == "ok" and "a network file system (nfs4): one machine at a time saves" in check.message
     monkeypatch.setattr("vlmtui.cli.doctor.other_holder", lambda path: "node17")

@@ -35,14 +35,14 @@ from vlmtui.engines.builds import VARIANTS, Hardware, find_hardware
 from vlmtui.engines.installed import Engines, choose_engine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.media.images import stage_image
-from vlmtui.paths import Paths, bundled, file_system_of, is_network, private_dir
+from vlmtui.paths import Paths, bundled, file_system_of, private_dir
 from vlmtui.processes import ask_program, find_program
 from vlmtui.reading import read_tail
 from vlmtui.registry.hub_cache import hub_cache_folder
 from vlmtui.registry.match import DEFAULT_MODEL, resolve
 from vlmtui.session.check.questions import Question, QuestionOutcome, ask_question
 from vlmtui.store.database import HELD
-from vlmtui.store.holder import other_holder
+from vlmtui.store.holder import is_on_network, other_holder
 from vlmtui.store.opening import FILE
 from vlmtui.terminal import PictureWay, Terminal, TerminalQuestion, best_way, has_true_colour, multiplexer_of
 from vlmtui.text import visible
@@ -257,7 +257,7 @@ def check_disk(name: str, folder: Path) -> Check:
             private_dir(folder)
         except VlmtuiError as error:
             return Check(name, "fail", error.message, error.hint, error.kind)
-        if is_network(folder):
+        if is_on_network(folder / FILE):
             holder = other_holder(folder / FILE)
             text += f", a network file system ({file_system_of(folder)}): one machine at a time saves conversations"
             if holder:

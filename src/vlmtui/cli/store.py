@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.cli.output import note, print_json, print_table
-from vlmtui.paths import Paths, is_network
+from vlmtui.paths import Paths
 from vlmtui.store.backup import restore_archive, restore_newest, write_archive
-from vlmtui.store.holder import hold
+from vlmtui.store.holder import hold, is_on_network
 from vlmtui.store.opening import FILE, verify_store
 from vlmtui.text import counted
 
@@ -54,7 +54,7 @@ def store(arguments: argparse.Namespace) -> int:
             count = write_archive(paths.data, paths.media, target)
             return _done({"file": str(target), "media": count}, f"Written: {target}", is_json=arguments.json)
         case "take":
-            if not is_network(paths.data):
+            if not is_on_network(paths.data / FILE):
                 said = f"Nothing to do: {paths.data} is not on a network file system."
             else:
                 hold(paths.data / FILE, by_force=True)

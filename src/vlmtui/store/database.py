@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.paths import is_network, private_dir
-from vlmtui.store.holder import is_ours, other_holder
+from vlmtui.paths import private_dir
+from vlmtui.store.holder import is_on_network, is_ours, other_holder
 from vlmtui.text import counted, one_line
 
 SEARCHES = ("turns_search", "titles_search")
@@ -276,7 +276,7 @@ def _changes(path: Path) -> bytes:
 def set_up(connection: sqlite3.Connection, path: Path) -> None:
     """Set the pragmas of the database at `path`. With synchronous = FULL, committed data survives a power failure. On a
     network file system there is no write-ahead log, which needs shared memory."""
-    connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_network(path.parent) else 'WAL'}")
+    connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_on_network(path) else 'WAL'}")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
 

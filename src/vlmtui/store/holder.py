@@ -19,6 +19,7 @@ from vlmtui.files import new_file, write_private
 from vlmtui.paths import is_network
 from vlmtui.protocol.endpoint import this_machine
 from vlmtui.reading import read_struct
+from vlmtui.text import one_line
 
 _SUFFIX = ".machine"
 _BYTES_MAX = 10_000
@@ -37,20 +38,27 @@ class _Holder(msgspec.Struct, frozen=True, kw_only=True):
 _UNKNOWN = _Holder(name="another machine", digest="", since=0.0)
 
 
+def is_on_network(path: Path) -> bool:
+    """Return whether other machines may write the file system of the database at `path`, or of the file that it links
+    to."""
+    return is_network(path.resolve().parent)
+
+
 def other_holder(path: Path) -> str:
     """Return the name of the other machine that writes the database at `path`, and since when; empty if there is none,
     or if the database is not on a network file system."""
-    if not is_network(path.parent) or (holder := _read(path)) is None or holder.digest == this_machine().digest:
+    if is_ours(path) or (holder := _read(path)) is None:
         return ""
     since = time.strftime(" since %-d %b %Y, %H:%M", time.localtime(holder.since)) if holder.since else ""
-    return f"{holder.name}{since}"
+    return f"{one_line(holder.name)}{since}"
 
 
 def is_ours(path: Path) -> bool:
     """Return whether this machine may write the database at `path`."""
-    return not is_network(path.parent) or (
-        (holder := _read(path)) is not None and holder.digest == this_machine().digest
-    )
+    if not is_on_network(path):
+        return True
+    holder = _read(path)
+    return holder is not None and holder.digest == this_machine().digest
 
 
 def hold(path: Path, *, by_force: bool = False) -> bool:
@@ -69,13 +77,15 @@ def hold(path: Path, *, by_force: bool = False) -> bool:
 
 
 def release(path: Path) -> None:
-    """Let another machine become the holder, if this one is: no process here has the database open any more."""
-    if is_network(path.parent) and is_ours(path):
+    """Let another machine become the holder, if this one is. Call it when no process here has the database open any
+    more."""
+    if is_ours(path):
         with suppress(OSError):
             _file(path).unlink()
 
 
 def _file(path: Path) -> Path:
+    path = path.resolve()
     return path.with_name(path.name + _SUFFIX)
 
 

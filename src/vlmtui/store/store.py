@@ -14,7 +14,7 @@ from vlmtui.domain.conversation import Attachment, Part, Text, Turn
 from vlmtui.errors import bad_input
 from vlmtui.media.content_store import remove_copies
 from vlmtui.store.database import Database, ProcessLock, Row
-from vlmtui.store.holder import release
+from vlmtui.store.holder import is_on_network, release
 from vlmtui.store.opening import FILE, explaining, prepare_database, require_readable
 from vlmtui.store.records import (
     AnswerData,
@@ -160,7 +160,7 @@ class Store:
     def close(self) -> None:
         """Close the store; may be called twice. Answers that it has not finished writing then count as interrupted."""
         self.database.close()
-        if not self.database.is_read_only and not self._lock.others():
+        if is_on_network(self.database.path) and not self.database.is_read_only and not self._lock.others():
             release(self.database.path)
         self._lock.close()
 

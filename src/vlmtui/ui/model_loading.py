@@ -40,8 +40,8 @@ class ModelLoading:
         app.engines.on_outdated = lambda error: app.tell(str(error), error.remedy, severity="warning")
 
     def begins_with_list(self) -> bool:
-        """Return whether the app begins with the list of models: the command line names neither a model nor a
-        conversation to continue."""
+        """Look up the model to begin with, and return whether the app begins with the list of models: the command line
+        names neither a model nor a conversation to continue."""
         try:
             self.first = self._app.services.first_model()
         except VlmtuiError as error:

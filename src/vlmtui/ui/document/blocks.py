@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len, chop_cells
 from textual.content import Content, Span
@@ -173,29 +173,27 @@ class PromptBlock(Block):
 
 def row_lengths(line: Content, width: int) -> list[int]:
     """Return how many characters of the line go into each row of `width` cells."""
-    rows, used, taken = [], 0, 0  # the rows so far; cells and characters of the current one
-    for text, is_whole in _stretches(line):
-        cells = cell_len(text)
-        if is_whole and used and used + cells > width >= cells:
-            rows.append(taken)
-            used = taken = 0
-        for count, size in _chopped(text, width - used, width):
-            if used + size > width:
-                rows.append(taken)
-                used = taken = 0
-            used, taken = used + size, taken + count
-    return [*rows, taken]
+    return _rows(_stretches(line), width)
 
 
 def word_row_lengths(line: Content, width: int) -> list[int]:
     """Return how many characters of the line go into each row of `width` cells if rows end after words. A word with the
-    spaces after it stays whole unless it is wider than a row, as in Textual's text area."""
-    rows, used, taken = [], 0, 0
-    for word in _WORD.findall(line.plain):
-        if taken and used + cell_len(word) > width:
+    spaces after it begins a row if it would not fit into the last one, as in Textual's text area."""
+    return _rows(((word, True) for word in _WORD.findall(line.plain)), width, splits_none=True)
+
+
+def _rows(pieces: Iterable[tuple[str, bool]], width: int, *, splits_none: bool = False) -> list[int]:
+    """Return how many characters go into each row of `width` cells.
+
+    pieces: texts, each with whether it stays in one row. splits_none: a piece that is wider than a row begins one, too;
+    otherwise it goes on in the row of the piece before it."""
+    rows, used, taken = [], 0, 0  # the rows so far; cells and characters of the current one
+    for text, is_whole in pieces:
+        cells = cell_len(text)
+        if is_whole and taken and used + cells > width and (splits_none or cells <= width):
             rows.append(taken)
             used = taken = 0
-        for count, size in _chopped(word, width - used, width):
+        for count, size in _chopped(text, width - used, width):
             if used + size > width:
                 rows.append(taken)
                 used = taken = 0
