@@ -77,6 +77,7 @@ async def test_enter_waits_for_the_files(chatting: StartChat, tmp_path: Path) ->
         chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.say("now")
         assert len(chat.last.user.attachments) == 1
+        await chat.until(lambda: chat.composer.text == "")
 
 
 async def test_backspace_removes_a_whole_attachment(chatting: StartChat, tmp_path: Path) -> None:

@@ -40,6 +40,15 @@ def queued(chat: Chat) -> str:
     return str(bar.content) if bar.display else ""
 
 
+async def test_a_message_queued_while_its_file_is_read_leaves_the_composer(make_app: MakeApp, tmp_path: Path) -> None:
+    go = asyncio.Event()
+    async with reloading(make_app, go, ["one"]) as chat:
+        chat.screen.sources.attach_files([picture(tmp_path)])
+        await chat.send("What is it?")
+        await chat.until(lambda: "queued  [Image #1]What is it?" in queued(chat))
+        await chat.until(lambda: chat.composer.text == "")
+
+
 async def test_messages_wait_for_the_model_and_are_sent_in_their_order(make_app: MakeApp, tmp_path: Path) -> None:
     go = asyncio.Event()
     async with reloading(make_app, go, ["one"], ["two"]) as chat:

@@ -412,6 +412,7 @@ class ComposerPanel(Vertical):
             self._to_send = None
             self._composer.replace_token(token_text(number), written)
             self._draft.drop(number)
+        self._draft.text = self._composer.text
         self.post_message(self.FileChecked(outcome))
         self.call_later(self._send_waiting)
 
