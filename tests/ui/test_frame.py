@@ -84,6 +84,9 @@ async def test_a_narrow_screen_shows_the_cost_in_one_line(chatting: StartChat) -
         assert chat.screen.query_one(FactsLine).region.height == 1
         assert not chat.screen.query_one(SidePane).region
         assert chat.screen_text().count("TTFT") == 1
+        await chat.say("And now?")
+        await chat.pilot.press("up", "up", "up")
+        await chat.until(lambda: str(chat.screen.query_one(FactsLine).render()).startswith("answer 1: 2 tokens"))
 
 
 async def test_the_side_pane_depends_on_the_width(chatting: StartChat) -> None:

@@ -281,7 +281,7 @@ BATCH = Scope(
     "batch_results",
     "In the results of a batch",
     actions=(
-        Action("open", "Inspect", "Show the item's prompt and answer in the inspector.", "enter"),
+        Action("open", "Inspect", "Show the item's prompt and answer in the inspector.", "enter", footer=True),
         Action(
             "next",
             "Filter",

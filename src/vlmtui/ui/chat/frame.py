@@ -126,7 +126,7 @@ class ChatFrame(Vertical):
         number = None if exchange is newest or exchange is None else everything.index(exchange) + 1
         in_context = exchange if number is not None else self._chat.last_counted
         self._pane.show(exchange, in_context, self._engines.info, number)
-        self._line.show(exchange)
+        self._line.show(exchange, number)
 
     def show_title_soon(self) -> None:
         """Update the title after the next refresh."""
@@ -321,7 +321,7 @@ class SidePane(Vertical):
 
 
 class FactsLine(Static):
-    """The newest answer's facts in one line."""
+    """An answer's facts in one line, with its number if it is not the newest."""
 
     DEFAULT_CSS = """
     FactsLine {
@@ -329,8 +329,10 @@ class FactsLine(Static):
     }
     """
 
-    def show(self, newest: Exchange | None) -> None:
-        line = answer_line(newest.answer) if newest is not None else ""
+    def show(self, exchange: Exchange | None, number: int | None) -> None:
+        line = answer_line(exchange.answer) if exchange is not None else ""
+        if line and number is not None:
+            line = f"answer {number}: {line}"
         if self.content != line:
             self.update(line)
         self.set_class(bool(line), "-filled")
