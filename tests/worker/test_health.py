@@ -16,9 +16,9 @@ from tests.worker.stage import ready, request, serving
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.processes import python_command
 from vlmtui.worker import health
-from vlmtui.worker.backends.remote.backend import BACKEND
-from vlmtui.worker.backends.transformers.backend import BACKEND as TRANSFORMERS
-from vlmtui.worker.backends.vllm.backend import BACKEND as VLLM
+from vlmtui.worker.backends.remote.engine import BACKEND
+from vlmtui.worker.backends.transformers.engine import BACKEND as TRANSFORMERS
+from vlmtui.worker.backends.vllm.engine import BACKEND as VLLM
 from vlmtui.worker.health import EngineHealth
 from vlmtui.worker.server import Limits
 

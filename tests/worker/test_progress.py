@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from vlmtui.domain.engine import LoadStage
-from vlmtui.worker.backends.vllm.backend import BACKEND
+from vlmtui.worker.backends.vllm.engine import BACKEND
 from vlmtui.worker.log_file import RING_LINES, LineFormatter, LoadObserver, LogFile
 
 CPU_LOAD = """\

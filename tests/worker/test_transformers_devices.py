@@ -90,7 +90,7 @@ def test_arguments_that_exclude_each_other_are_refused(given: dict[str, Any], sa
 
 @pytest.mark.parametrize("device_map", ["everywhere", {"": "moon"}])
 async def test_a_map_that_names_no_device_is_refused(device_map: object, tmp_path: Path) -> None:
-    from vlmtui.worker.backends.transformers.backend import BACKEND
+    from vlmtui.worker.backends.transformers.engine import BACKEND
 
     with pytest.raises((ValueError, RuntimeError, VlmtuiError)) as caught:
         await told({"device_map": device_map}, Easel(tmp_path).picture(("red", "circle", "left")).attachment)

@@ -13,8 +13,7 @@ from tests.zoo.recipes.transformers_only import mllama_config
 from vlmtui.domain.engine import FITTED, LoadSpec, LoadStage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.transformers.backend import BACKEND
-from vlmtui.worker.backends.transformers.engine import AnswerReader
+from vlmtui.worker.backends.transformers.engine import BACKEND, AnswerReader
 from vlmtui.worker.backends.transformers.loading import cross_attention_note, read_arguments
 from vlmtui.worker.backends.transformers.sampling import (
     Logprobs,

@@ -38,23 +38,23 @@ class Bundled(msgspec.Struct, frozen=True):
 
 _HTTP_MISSING = "The HTTP client that servers need is not installed."
 _HTTP_HINT = "Install vlmtui again: httpx2 is one of its dependencies."
-_SERVED = Bundled("vlmtui.worker.backends.served.backend:BACKEND", "httpx2", _HTTP_MISSING, _HTTP_HINT)
+_SERVED = Bundled("vlmtui.worker.backends.served.engine:BACKEND", "httpx2", _HTTP_MISSING, _HTTP_HINT)
 BUNDLED = {
     "pinned": _SERVED,
     "served": _SERVED,
     "vllm": Bundled(
-        "vlmtui.worker.backends.vllm.backend:BACKEND",
+        "vlmtui.worker.backends.vllm.engine:BACKEND",
         "vllm",
         "No engine is installed, so no model can run.",
         INSTALL_HINT,
     ),
     "transformers": Bundled(
-        "vlmtui.worker.backends.transformers.backend:BACKEND",
+        "vlmtui.worker.backends.transformers.engine:BACKEND",
         "transformers",
         "No engine is installed, so no model can run.",
         "`vlmtui engines install` installs vLLM for this machine, and Transformers with it.",
     ),
-    "remote": Bundled("vlmtui.worker.backends.remote.backend:BACKEND", "httpx2", _HTTP_MISSING, _HTTP_HINT),
+    "remote": Bundled("vlmtui.worker.backends.remote.engine:BACKEND", "httpx2", _HTTP_MISSING, _HTTP_HINT),
 }
 
 

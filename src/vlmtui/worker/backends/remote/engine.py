@@ -1,4 +1,5 @@
-"""Adapt a model server to the worker's HostedEngine interface."""
+"""Adapt a model server to the worker's HostedEngine interface. The spec's engine arguments have its address and
+options."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ from vlmtui.domain.generation import (
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.text import one_line
-from vlmtui.worker.backends.contract import DELTA_S, LoadStep, Report
+from vlmtui.worker.backends.contract import DELTA_S, Backend, LoadStep, Report
 from vlmtui.worker.backends.remote.answer_stream import AnswerReader, StreamedPart
 from vlmtui.worker.backends.remote.bodies import (
     AnswerText,
@@ -587,3 +588,6 @@ def _finished(
         usage=usage,
         timings=Timings(queued_s=queued_s),
     )
+
+
+BACKEND = Backend(title="Server", load=connect_to_server, computes_here=False)

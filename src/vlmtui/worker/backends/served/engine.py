@@ -1,6 +1,8 @@
-"""A model in a `vllm serve` that the worker starts and ends: the server's process, and the engine that talks to it.
+"""A model in a `vllm serve` of another environment, which the worker starts and ends: the server's process, and the
+engine that talks to it.
 
-The process ends with the worker, even if the worker is killed.
+The app names the server's program in the environment variable `SERVER_VARIABLE`. The process ends with the worker, even
+if the worker is killed.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Any, get_args
@@ -29,9 +31,16 @@ from vlmtui.paths import Paths, bundled_model
 from vlmtui.processes import bound_command, python_command, safe_environment, search_path
 from vlmtui.reading import read_json
 from vlmtui.registry.loader import Registry
-from vlmtui.worker.backends.contract import CPU_NICENESS, LoadStep, ProcessEnded, Report
+from vlmtui.worker.backends.contract import CPU_NICENESS, Backend, HostedEngine, LoadStep, ProcessEnded, Report
 from vlmtui.worker.backends.remote.engine import RemoteEngine, connect_to_server
-from vlmtui.worker.backends.vllm.engine_args import CPU_ENVIRONMENT, EAGER_CPU_ENVIRONMENT, environment
+from vlmtui.worker.backends.vllm import failures
+from vlmtui.worker.backends.vllm.engine_args import (
+    CPU_ENVIRONMENT,
+    EAGER_CPU_ENVIRONMENT,
+    environment,
+    own_context,
+    own_context_note,
+)
 from vlmtui.worker.health import describe_exit
 from vlmtui.worker.hf.remote_code import pin_remote_code
 
@@ -310,3 +319,45 @@ def _limits(given: object) -> dict[Modality, int]:
         return {}
     modalities: tuple[Modality, ...] = get_args(Modality)
     return {one: count for one in modalities if isinstance(count := given.get(one), int) and count}
+
+
+async def load_with_own_context(
+    spec: LoadSpec, report: Report, error: ProcessEnded, log: Sequence[str]
+) -> HostedEngine:
+    """Start the server again with the model's own context length, if `log` says that the server rejected a larger
+    `max_model_len`. Otherwise raise `error`. Raises as `serve_and_connect` does."""
+    own = own_context("\n".join(log))
+    wished = spec.engine_args.get("max_model_len")
+    if own is None or not isinstance(wished, int) or own >= wished:
+        raise error
+    note = own_context_note(own, wished)
+    report(LoadStep(LoadStage.CONFIG, note))
+    smaller = msgspec.structs.replace(spec, engine_args={**spec.engine_args, "max_model_len": own})
+    engine = await serve_and_connect(smaller, report)
+    engine.info = msgspec.structs.replace(engine.info, spec=spec, notes=(note,))
+    return engine
+
+
+def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
+    """Explain a failed load. If the server's process ended, the log has the cause."""
+    if isinstance(error, ProcessEnded):
+        return failures.explain_server_exit(log, name=name, said=str(error))
+    return failures.explain_load(error, log, name=name)
+
+
+def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiError:
+    """Explain a failed request. If the server's process ended, the log has the cause."""
+    if isinstance(error, ProcessEnded):
+        return failures.explain_death(log, fallback=str(error))
+    return failures.explain_request(error, log)
+
+
+BACKEND = Backend(
+    title="vLLM's server",
+    load=serve_and_connect,
+    load_again=load_with_own_context,
+    read_progress=failures.read_progress,
+    explain_load=explain_load,
+    explain_request=explain_request,
+    explain_death=failures.explain_death,
+)

@@ -1,6 +1,7 @@
 """Adapt a model of Transformers to the worker's HostedEngine interface.
 
-Requests run one after another in a thread. The text of each token is sent as soon as it is decoded.
+Requests run one after another in a thread. The text of each token is sent as soon as it is decoded. Imports torch and
+Transformers only inside functions: this module is imported before the worker's socket opens.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
+import re
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -36,7 +38,15 @@ from vlmtui.domain.generation import (
 )
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.contract import CPU_NICENESS, DELTA_S, LoadStep, Report
+from vlmtui.worker.backends.contract import (
+    CPU_NICENESS,
+    DELTA_S,
+    Backend,
+    LoadStep,
+    Report,
+    explain_load,
+    explain_request,
+)
 from vlmtui.worker.backends.transformers.loading import (
     Arguments,
     LoadedModel,
@@ -52,6 +62,8 @@ from vlmtui.worker.backends.transformers.sampling import (
     configured_sampling,
     plan_sampling,
 )
+from vlmtui.worker.backends.vllm.failures import read_progress
+from vlmtui.worker.hf.failures import FILE_RULES, ONE_EACH, FailureRule
 from vlmtui.worker.hf.media_items import MediaItem, load_items
 from vlmtui.worker.hf.prompt_inputs import PromptBuilder, PromptInputs, check_limits, seen_media
 from vlmtui.worker.hf.remote_code import pin_remote_code
@@ -391,3 +403,69 @@ class TransformersEngine:
 def _finished(request_id: str, reason: Any, stop: str | None) -> Finished:
     """Return Finished without usage and timings, which the worker's server adds."""
     return Finished(request_id=request_id, finish_reason=reason, stop=stop, usage=Usage(), timings=Timings())
+
+
+_MEMORY_RULE = FailureRule(
+    ErrorKind.OUT_OF_MEMORY,
+    re.compile(
+        r"out of memory|OutOfMemoryError|Cannot allocate memory|can't allocate memory|MemoryError|Unable to allocate",
+        re.I,
+    ),
+    "Not enough free memory for this model.",
+    "Free memory (vlmtui ps; nvidia-smi), use a smaller model, or more GPUs: --engine-arg device_map=auto.",
+)
+_LOAD_RULES = (
+    FailureRule(
+        ErrorKind.NO_ENGINE,
+        re.compile(r"No module named '?(?:torch|transformers)\b"),
+        "The engine's Python environment has no Transformers.",
+        "`vlmtui engines` lists the engines; `vlmtui engines install` installs one that fits this machine.",
+    ),
+    _MEMORY_RULE,
+    FailureRule(
+        ErrorKind.NO_GPU,
+        re.compile(r"Found no NVIDIA driver|No CUDA GPUs are available|Torch not compiled with CUDA", re.I),
+        "There is no GPU that torch can use.",
+        "Check nvidia-smi and CUDA_VISIBLE_DEVICES, or leave the engine argument `device` out.",
+    ),
+    FailureRule(
+        ErrorKind.BAD_ENGINE_ARGUMENT,
+        re.compile(r"(?:requires|needs) the following packages|This modeling file requires|requires the \S+ library"),
+        "The model needs a package that is not installed.",
+        "Install it in the engine's environment: the technical part names it.",
+    ),
+    FailureRule(
+        ErrorKind.BAD_ENGINE_ARGUMENT,
+        re.compile(r"device_map|offload_(?:folder|dir)|device type at start of device string|Invalid device", re.I),
+        "The model can't be spread as device_map says.",
+        "Use `auto`, or the name of a device for each part. The technical part names what is wrong.",
+    ),
+    FailureRule(
+        ErrorKind.ARCHITECTURE_UNSUPPORTED,
+        re.compile(r"does not recognize this architecture|Unrecognized configuration class|Unrecognized model in"),
+        "The installed Transformers does not know this model's architecture.",
+        "Another engine may: see vlmtui models.",
+    ),
+)
+_REQUEST_RULES = (
+    _MEMORY_RULE,
+    FailureRule(
+        ErrorKind.PLACEHOLDER_MISMATCH,
+        re.compile(
+            r"number of image|image tokens?\b.*(?:match|number)|features and (?:image )?tokens do not match|"
+            r"placeholders?.*match|Invalid input|mismatch.*(?:image|video)|StopIteration|list index out of range"
+        ),
+        "The placeholders in the prompt do not match the attachments.",
+        ONE_EACH,
+    ),
+)
+
+
+BACKEND = Backend(
+    title="Transformers",
+    load=load_engine,
+    read_progress=read_progress,
+    explain_load=partial(explain_load, rules=(*_LOAD_RULES, *FILE_RULES)),
+    explain_request=partial(explain_request, rules=_REQUEST_RULES),
+    computes_in_worker=True,
+)

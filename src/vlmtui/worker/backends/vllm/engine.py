@@ -1,4 +1,7 @@
-"""Adapt vLLM's AsyncLLM to the worker's HostedEngine interface."""
+"""Adapt vLLM's AsyncLLM to the worker's HostedEngine interface.
+
+Imports vLLM only inside functions: this module is imported before the worker's socket opens.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ from vlmtui.domain.metrics import METRIC_NAMES, EngineMetrics, parse_metrics
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.registry.model_files import require_adapter
-from vlmtui.worker.backends.contract import CPU_NICENESS, DELTA_S, LoadStep, Report
+from vlmtui.worker.backends.contract import CPU_NICENESS, DELTA_S, Backend, LoadStep, Report
 from vlmtui.worker.backends.vllm.engine_args import (
     CPU_ENVIRONMENT,
     EAGER_CPU_ENVIRONMENT,
@@ -48,6 +51,7 @@ from vlmtui.worker.backends.vllm.engine_args import (
     own_context,
     own_context_note,
 )
+from vlmtui.worker.backends.vllm.failures import explain_death, explain_load, explain_request, read_progress
 from vlmtui.worker.backends.vllm.models import config_change
 from vlmtui.worker.backends.vllm.requests import (
     aborted,
@@ -582,3 +586,13 @@ def _with_first_token(ended: Finished, last: Any, arrived: float) -> Finished:
         return ended
     ttft_s = max(0.0, time.monotonic() - arrived - (latest - first))
     return msgspec.structs.replace(ended, timings=msgspec.structs.replace(ended.timings, ttft_s=ttft_s))
+
+
+BACKEND = Backend(
+    title="vLLM",
+    load=load_engine,
+    read_progress=read_progress,
+    explain_load=explain_load,
+    explain_request=explain_request,
+    explain_death=explain_death,
+)

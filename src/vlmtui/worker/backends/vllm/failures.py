@@ -1,15 +1,52 @@
-"""Turn vLLM's exceptions and log lines into a VlmtuiError: what happened, why, what to do."""
+"""Read vLLM's exceptions and log lines: the progress of a load, and as a VlmtuiError what happened, why, what to do."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 
+from vlmtui.domain.engine import LoadStage
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends import contract
-from vlmtui.worker.backends.contract import chain_text
+from vlmtui.worker.backends.contract import LoadStep, chain_text
 from vlmtui.worker.health import describe_exit
 from vlmtui.worker.hf.failures import FILE_RULES, ONE_EACH, FailureRule, classify
+
+_PREFIX = re.compile(r"^(?:\([^)]*pid=\d+\)\s*)?(?:(?:INFO|WARNING|ERROR|DEBUG) [\d-]+ [\d:]+ \[[^\]]*\]\s*)?")
+
+_MARKS: tuple[tuple[LoadStage, re.Pattern[str]], ...] = (
+    (LoadStage.CONFIG, re.compile(r"Resolved architecture: (?P<detail>\S+)")),
+    (LoadStage.CONFIG, re.compile(r"(?P<detail>Initializing a V1 LLM engine)")),
+    (LoadStage.WEIGHTS, re.compile(r"(?P<detail>Starting to load model)")),
+    (
+        LoadStage.WEIGHTS,
+        re.compile(r"Loading .*checkpoint shards:\s*(?P<percent>\d+)% Completed \| (?P<detail>\d+/\d+)"),
+    ),
+    (LoadStage.WEIGHTS, re.compile(r"(?P<detail>\S+\.(?:safetensors|bin|pt)):\s*(?P<percent>\d+)%\|")),
+    (LoadStage.WEIGHTS, re.compile(r"(?P<detail>Loading (?:weights|checkpoint shards)):\s*(?P<percent>\d+)%\|")),
+    (LoadStage.WEIGHTS, re.compile(r"Fetching (?P<detail>\d+ files):\s*(?P<percent>\d+)%\|")),
+    (LoadStage.MEMORY, re.compile(r"(?P<detail>(?:Loading weights|Model loading) took [^;]*)")),
+    (LoadStage.MEMORY, re.compile(r"(?P<detail>Available KV cache memory: [\d.]+ \w+)")),
+    (LoadStage.MEMORY, re.compile(r"(?P<detail>KV cache size: [\d,]+ tokens)")),
+    (LoadStage.COMPILE, re.compile(r"(?P<detail>Dynamo bytecode transform|Compiling a graph|torch\.compile takes)")),
+    (LoadStage.COMPILE, re.compile(r"(?P<detail>Capturing CUDA graphs?)[^:]*:\s*(?P<percent>\d+)%")),
+    (LoadStage.COMPILE, re.compile(r"(?P<detail>Graph capturing finished in \d+ secs)")),
+    (LoadStage.WARMUP, re.compile(r"(?P<detail>init engine \(.*\) took [\d.]+ s)")),
+)
+
+
+def read_progress(line: str) -> LoadStep | None:
+    """Return the progress that a log line of vLLM, Transformers or the hub's client reports, or None."""
+    text = _PREFIX.sub("", line)
+    for stage, pattern in _MARKS:
+        found = pattern.search(text)
+        if found:
+            groups = found.groupdict()
+            percent = groups.get("percent")
+            fraction = None if percent is None else min(100, int(percent)) / 100
+            return LoadStep(stage, (groups.get("detail") or "").strip(), fraction)
+    return None
+
 
 _DETAIL_LINES = 12
 _ERROR_LINE = re.compile(
