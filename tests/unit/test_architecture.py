@@ -51,8 +51,8 @@ BROAD_EXCEPTS = {
     "worker/engine_thread.py: except Exception in EngineThread._pump": "the edge of a request",
     "worker/server.py: except Exception in WorkerServer._serve": "the edge of the worker's loop",
     "worker/backends/vllm/engine.py: except Exception in VllmEngine.warm_up": "a failed warm-up is none",
-    "worker/model_reader/reader.py: except Exception in _loaded": "the code of a tokenizer may raise",
-    "worker/model_reader/templates.py: except Exception in PromptMaker.make": "the code of a processor may raise",
+    "worker/model_reader.py: except Exception in _loaded": "the code of a tokenizer may raise",
+    "worker/model_reader.py: except Exception in PromptMaker.make": "the code of a processor may raise",
     "worker/site/sitecustomize.py: except Exception in run_hooks": "a hook never harms its process",
 }
 STARTS = {
@@ -105,9 +105,7 @@ SLICES = {
     "worker.backends.transformers.sampling": "vLLM's sampling parameters as Transformers has them",
     "worker.backends.vllm.requests": "a prompt and its parameters as vLLM takes them",
     "worker.backends.vllm.worker_extension": "runs in vLLM's own worker processes",
-    "worker.model_reader.reader": "reads a model; its importer is the program",
     "worker.requests": "the requests that run; the server has the connections",
-    "worker.model_reader.templates": "what templates and processors write; its importer reads the tokenizer",
 }
 """Modules that only a sibling imports, each with the reason why it is a module."""
 PRIVATES_MAX = 15

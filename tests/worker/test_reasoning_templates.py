@@ -32,7 +32,7 @@ from vlmtui.registry.schema import Family, Thinking
 from vlmtui.session.dials import variables_of, with_parameter
 from vlmtui.worker.hf.rendering import TemplateProcesses, render_messages
 from vlmtui.worker.hf.template_variables import read_variables
-from vlmtui.worker.model_reader.templates import render_once
+from vlmtui.worker.model_reader import render_once
 
 SYSTEM = system_turn("Be brief.")
 TEXTS = {

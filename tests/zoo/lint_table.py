@@ -19,7 +19,7 @@ from vlmtui.inspection.lint.finding import LintFinding
 from vlmtui.inspection.lint.subject import canned_conversations, render_case
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
-from vlmtui.worker.model_reader.reader import read_model
+from vlmtui.worker.model_reader import read_model
 
 SECONDS = 3.0
 """For each template, on a busy machine."""

@@ -11,7 +11,7 @@ from vlmtui.domain.model_reading import ReadRequest
 from vlmtui.inspection.lint.check import check_reading
 from vlmtui.inspection.lint.subject import canned_conversations, render_case
 from vlmtui.registry.loader import Registry
-from vlmtui.worker.model_reader.reader import read_model
+from vlmtui.worker.model_reader import read_model
 
 
 def main(root: Path, file: Path) -> None:

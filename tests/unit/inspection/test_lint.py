@@ -17,7 +17,7 @@ from vlmtui.inspection.lint.finding import ADVICE, LintFinding, LintKind
 from vlmtui.inspection.lint.subject import canned_conversations, render_case
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
-from vlmtui.worker.model_reader.reader import read_model
+from vlmtui.worker.model_reader import read_model
 
 REGISTRY = Registry.bundled()
 TOKEN = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")

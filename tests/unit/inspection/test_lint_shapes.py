@@ -15,7 +15,7 @@ from vlmtui.inspection.lint.finding import LintKind as K
 from vlmtui.inspection.lint.subject import canned_conversations, render_case
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.unlisted import unlisted_family
-from vlmtui.worker.model_reader.reader import read_model
+from vlmtui.worker.model_reader import read_model
 
 IMAGE, VIDEO = "<|vision_start|><|image_pad|><|vision_end|>", "<|vision_start|><|video_pad|><|vision_end|>"
 CHATML = (
