@@ -14,7 +14,7 @@ import pytest
 
 from vlmtui.cli.engine import allow_adapters
 from vlmtui.domain.conversation import Modality, user_turn
-from vlmtui.domain.engine import LoraAdapter, adapter_for, adapters_of
+from vlmtui.domain.engine import LoraAdapter, adapter_for
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry
@@ -184,7 +184,7 @@ async def test_a_folder_that_is_written_again_is_another_adapter(tmp_path: Path)
 
 def test_the_media_of_a_message_choose_the_models_adapter() -> None:
     spec = resolve(REGISTRY, "phi4_mm").spec
-    assert [one.name for one in adapters_of(spec)] == ["vision", "speech"]
+    assert [one.name for one in spec.loras] == ["vision", "speech"]
 
     def chosen(*shown: Modality) -> str | None:
         found = adapter_for(spec, shown)
@@ -194,8 +194,8 @@ def test_the_media_of_a_message_choose_the_models_adapter() -> None:
     assert chosen("audio") == "speech-lora"
     assert chosen() is None
     assert adapter_for(resolve(REGISTRY, "shapes").spec, ["image"]) is None
-    always = msgspec.structs.replace(spec, lora=LoraAdapter(name="all", id=1, path="all"))
-    assert adapter_for(always, []) == always.lora
+    always = msgspec.structs.replace(spec, loras=(LoraAdapter(name="all"),))
+    assert adapter_for(always, []) == always.loras[0]
 
 
 def test_a_conversations_adapter_is_in_its_requests_and_shown(tmp_path: Path) -> None:

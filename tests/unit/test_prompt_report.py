@@ -145,7 +145,7 @@ async def test_the_request_has_all_fields_that_were_sent() -> None:
     engine = await engine_of(["Hi"])
     known = await asked(engine, "Hello", picture())
     assert known.info is not None
-    spec = replace(known.info.spec, lora=LoraAdapter(name="vision", id=1, path="vision-lora"))
+    spec = replace(known.info.spec, loras=(LoraAdapter(name="vision", path="vision-lora"),))
     info = replace(known.info, spec=spec, stop_tokens=("</s>",), bos_token="<s>", adds_bos=True)
     sampling = Sampling(temperature=0.5, stop=("\n\n",), extra={"min_p": 0.1}, max_tokens=None)
     assert known.request is not None

@@ -150,7 +150,7 @@ async def test_a_failure_of_a_backend_is_reported_and_harmless(engine: WorkerCli
     ("changes", "kind"),
     [
         ({"engine_args": {"broken": True}, "typed": ("broken",)}, ErrorKind.WEIGHTS_MISSING),
-        ({"lora": LoraAdapter(name="a", id=1, path="a")}, ErrorKind.UNSUPPORTED),
+        ({"loras": (LoraAdapter(name="a", path="a"),)}, ErrorKind.UNSUPPORTED),
     ],
 )
 async def test_a_failed_load_gives_the_reason(host: WorkerHost, changes: dict[str, object], kind: ErrorKind) -> None:

@@ -179,7 +179,7 @@ def test_adapters_and_files_of_engine_arguments_count(folder: Path, tmp_path: Pa
     lora = LoraAdapter(name="speech", id=1, path="speech-lora")
     arguments: dict[str, object] = {"tokenizer": str(other), "chat_template": str(template), "dtype": "auto",
                  "speculative_config": {"model": str(other), "tokens": 2}, "lora_modules": [f"x={other}"]}  # fmt: skip
-    files = LoadedFiles(LoadSpec(model=str(folder), name="mine", engine_args=arguments, lora=lora))
+    files = LoadedFiles(LoadSpec(model=str(folder), name="mine", engine_args=arguments, loras=(lora,)))
     files.loaded(None)
     assert files.changed() == ()
     for path in (folder / "unused-lora", folder / "speech-lora"):

@@ -92,7 +92,7 @@ def model_in(family: str, folder: Path, backend: str, more: Mapping[str, Any]) -
     reduced = {**CPU, "load_format": "auto"} if backend == "vllm" else {"max_model_len": CPU["max_model_len"]}
     own = recipe.engine_args if backend == "vllm" else {}
     spec = msgspec.structs.replace(
-        model.spec, engine_args={**model.spec.engine_args, **reduced, **own, **more}, lora=None, more_loras=()
+        model.spec, engine_args={**model.spec.engine_args, **reduced, **own, **more}, loras=()
     )
     model = msgspec.structs.replace(model, spec=spec)
     return with_trust(model) if record.trust_remote_code or recipe.remote_code else model

@@ -56,7 +56,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Resu
 
 def has_adapters(name: str) -> bool:
     """Return whether the tiny model has adapters of its own."""
-    return load_recipes()[name].lora and Registry.bundled()[name].lora is not None
+    return load_recipes()[name].lora and bool(Registry.bundled()[name].loras)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

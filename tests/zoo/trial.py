@@ -93,7 +93,7 @@ def model_for(recipe: Recipe, family: Family, folder: Path) -> Model:
     arguments = {**model.spec.engine_args, **reduced, **recipe.engine_args}
     spec = msgspec.structs.replace(model.spec, engine_args=arguments)
     if not recipe.lora:
-        spec = msgspec.structs.replace(spec, lora=None, more_loras=())
+        spec = msgspec.structs.replace(spec, loras=())
     model = msgspec.structs.replace(model, spec=spec)
     return with_trust(model) if family.trust_remote_code or recipe.remote_code else model
 

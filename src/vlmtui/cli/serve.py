@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from vlmtui.bootstrap import build
 from vlmtui.cli.engine import add_engine_arg_option, add_trust_option, with_consent
 from vlmtui.cli.output import note, print_json
-from vlmtui.domain.engine import adapters_of
 from vlmtui.engines.serve import Flag, feature_flags, model_flags
 from vlmtui.registry.match import resolve, with_engine_args, with_preset
 from vlmtui.text import visible
@@ -43,7 +42,7 @@ def serve(arguments: argparse.Namespace) -> int:
         Flag(("--port", str(arguments.port)), "the port to listen at"),
     ]
     command = ["vllm", "serve", model.spec.model, *(word for flag in flags for word in flag.words)]
-    warnings = list(_warnings(arguments.host, [adapter.name for adapter in adapters_of(model.spec)]))
+    warnings = list(_warnings(arguments.host, [adapter.name for adapter in model.spec.loras]))
     if arguments.json:
         told = [{"words": list(flag.words), "reason": flag.reason} for flag in flags]
         print_json({"command": command, "flags": told, "warnings": warnings})

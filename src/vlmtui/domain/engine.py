@@ -38,12 +38,13 @@ PinnedVersion = Annotated[str, msgspec.Meta(pattern=_VERSION.pattern)]
 """A version of vLLM, such as `0.23.0`."""
 
 
-class LoraAdapter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LoraAdapter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A LoRA adapter that comes with the model."""
 
     name: str
-    id: int
-    path: str
+    id: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 1
+    """A number that only this adapter of the model has."""
+    path: str = ""
     """Relative to the model's folder."""
     modalities: tuple[Modality, ...] = ()
     """The adapter answers requests with media of these modalities; empty: all requests."""
@@ -77,9 +78,8 @@ class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
     file or an address (`vlmtui.registry.engine_arguments` has the rules)."""
     num_frames: int = 8
     """Default number of frames per video."""
-    lora: LoraAdapter | None = None
-    more_loras: tuple[LoraAdapter, ...] = ()
-    """Further adapters. Of `lora` and these, the first whose modalities fit a request answers it."""
+    loras: tuple[LoraAdapter, ...] = ()
+    """The first whose modalities fit a request answers it."""
 
 
 class LoadStage(StrEnum):
@@ -252,15 +252,10 @@ def read_backend(text: str) -> BackendChoice:
     raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="Write vllm, transformers, or vllm==0.23.0.")
 
 
-def adapters_of(spec: LoadSpec) -> tuple[LoraAdapter, ...]:
-    """Return the adapters that come with the model, the preferred one first."""
-    return spec.more_loras if spec.lora is None else (spec.lora, *spec.more_loras)
-
-
 def adapter_for(spec: LoadSpec, shown: Iterable[Modality]) -> LoraAdapter | None:
     """Return the first adapter for a prompt with these modalities; None if the model answers without an adapter."""
     modalities = set(shown)
-    for adapter in adapters_of(spec):
+    for adapter in spec.loras:
         if not adapter.modalities or modalities & set(adapter.modalities):
             return adapter
     return None

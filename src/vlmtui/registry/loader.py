@@ -11,10 +11,11 @@ from typing import get_args
 
 import msgspec
 
+from vlmtui.domain.engine import LoraAdapter
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.reading import merged, parse_toml, read_whole
 from vlmtui.registry.engine_arguments import refused_by_record, typed_hint
-from vlmtui.registry.schema import Family, Grounding, Layout, Lora, RawTemplate, Route, Takes, Thinking, TokenRule
+from vlmtui.registry.schema import Family, Grounding, Layout, RawTemplate, Route, Takes, Thinking, TokenRule
 from vlmtui.text import did_you_mean
 
 _RECORD_BYTES_MAX = 1_000_000
@@ -189,8 +190,7 @@ def _fields(path: str) -> list[str]:
     """Return the valid field names of the table at a path, such as `takes.image`."""
     start = path.partition("[")[0].partition(".")[0]
     tables: dict[str, type[msgspec.Struct]] = {
-        "takes": Takes, "raw": RawTemplate, "raw_several": RawTemplate, "routes": Route, "lora": Lora,
-        "more_loras": Lora,
+        "takes": Takes, "raw": RawTemplate, "raw_several": RawTemplate, "routes": Route, "loras": LoraAdapter,
         "grounding": Grounding, "thinking": Thinking,
     }  # fmt: skip
     kind: type[msgspec.Struct] = tables.get(start, Family)

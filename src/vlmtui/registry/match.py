@@ -18,7 +18,6 @@ from vlmtui.domain.engine import (
     TRANSFORMERS_BACKEND,
     BackendChoice,
     LoadSpec,
-    LoraAdapter,
 )
 from vlmtui.errors import ErrorKind, VlmtuiError, require_text
 from vlmtui.paths import bundled
@@ -28,7 +27,7 @@ from vlmtui.registry.hub_cache import read_config, snapshot_of
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
 from vlmtui.registry.routes import choice_of, open_route, vllm_version
-from vlmtui.registry.schema import OWN_CLASSES, Family, Lora
+from vlmtui.registry.schema import OWN_CLASSES, Family
 from vlmtui.registry.unlisted import UNLISTED, unlisted_family
 from vlmtui.text import one_line
 
@@ -110,14 +109,9 @@ def model_of(
         family=family.family or None,
         engine_args=engine_args_of(family, limits, choice),
         num_frames=(video.frames if video else None) or 8,
-        lora=None if family.lora is None else _adapter(family.lora),
-        more_loras=tuple(map(_adapter, family.more_loras)),
+        loras=family.loras,
     )
     return Model(family, spec)
-
-
-def _adapter(lora: Lora) -> LoraAdapter:
-    return LoraAdapter(name=lora.name, id=lora.id, path=lora.path, modalities=lora.modalities)
 
 
 def with_trust(model: Model, code: RemoteCode | None = None) -> Model:

@@ -10,6 +10,7 @@ import msgspec
 
 from vlmtui.domain.conversation import Modality
 from vlmtui.domain.dials import ArgumentKind
+from vlmtui.domain.engine import LoraAdapter
 from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.template import EFFORT
 from vlmtui.domain.thinking import COMMON_TAGS, ThinkingTags
@@ -258,18 +259,6 @@ class RawTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Messages only: the Jinja template to apply instead of the model's own."""
 
 
-class Lora(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A LoRA adapter that the family's requests need."""
-
-    name: str
-    id: Count = 1
-    """A number that only this adapter of the record has."""
-    path: str = ""
-    """Relative to the model's folder."""
-    modalities: tuple[Modality, ...] = ()
-    """Only for requests with media of these modalities; empty: for every request."""
-
-
 class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One way to run the family."""
 
@@ -452,9 +441,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     stop_token_ids: tuple[Count, ...] = ()
     sampling: Sampling | None = None
     """Defaults for this family; the user's settings take precedence."""
-    lora: Lora | None = None
-    more_loras: tuple[Lora, ...] = ()
-    """Further adapters. Of `lora` and these, the first whose modalities fit a request answers it."""
+    loras: tuple[LoraAdapter, ...] = ()
+    """LoRA adapters; the first whose modalities fit a request answers it."""
     grounding: Grounding | None = None
     """None: unknown, or its models give no coordinates."""
     thinking: Thinking | None = None

@@ -48,8 +48,8 @@ max_num_seqs = 4
 [[routes]]
 architecture = "Qwen2VLForConditionalGeneration"
 
-# More: stop_tokens, stop_token_ids, trust_remote_code, [sampling], [lora], chat = "registry" for a model without a chat
-# template of its own, question = "ignored". See the package's records for examples.
+# More: stop_tokens, stop_token_ids, trust_remote_code, [sampling], [[loras]], chat = "registry" for a model without a
+# chat template of its own, question = "ignored". See the package's records for examples.
 """
 
 

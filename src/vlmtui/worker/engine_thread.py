@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from vlmtui.domain.capabilities import require_capability
-from vlmtui.domain.engine import EngineInfo, LoadSpec, adapters_of
+from vlmtui.domain.engine import EngineInfo, LoadSpec
 from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Failure, Finished, Request
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import VlmtuiError
@@ -71,7 +71,7 @@ class EngineThread:
             try:
                 files = LoadedFiles(spec)
                 engine = await self._load(spec, lambda step: home.call_soon_threadsafe(on_progress, step))
-                if adapters_of(spec):
+                if spec.loras:
                     require_capability(engine.info, "lora")  # otherwise it would silently ignore the adapters
                 digest = files.loaded(engine.info.revision)
                 self._engine, self._files = engine, files

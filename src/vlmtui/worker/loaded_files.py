@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.engine import FOLDER_GONE, REMOTE_BACKEND, LoadSpec, LoraAdapter, adapters_of
+from vlmtui.domain.engine import FOLDER_GONE, REMOTE_BACKEND, LoadSpec, LoraAdapter
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.reading import is_file, is_folder
 from vlmtui.registry.hub_cache import model_folder
@@ -108,7 +108,7 @@ class LoadedFiles:
 
     def _paths(self, folder: Path) -> Iterator[tuple[str, Path]]:
         yield from _inside(folder)
-        for part in dict.fromkeys((_TEMPLATES, *(one.path for one in adapters_of(self._spec) if one.path))):
+        for part in dict.fromkeys((_TEMPLATES, *(one.path for one in self._spec.loras if one.path))):
             yield from _inside(folder / part, f"{part}/")
         for name in _ARGUMENTS:
             for text in _texts(self._spec.engine_args.get(name)):

@@ -123,8 +123,8 @@ def test_stops_sampling_and_lora_are_the_seeds(name: str, case: str, seed: dict[
     assert list(family.stop_token_ids) == (seed.get("stop_token_ids") or [])
     assert set(seed.get("stop_tokens") or []) <= set(family.stop_tokens)
     if lora := seed.get("lora"):
-        assert family.lora is not None
-        assert (family.lora.name, family.lora.id, family.lora.path) == tuple(lora[:3])
+        first = family.loras[0]
+        assert (first.name, first.id, first.path) == tuple(lora[:3])
         assert family.engine_args["max_lora_rank"] == lora[3]
     if sampling := seed.get("sampling"):
         assert family.sampling is not None

@@ -184,7 +184,7 @@ def engine_key(info: EngineInfo) -> str:
     """Return a hash of the model's files and the engine's settings, a part of every item's key."""
     spec = info.spec
     kept = {name: value for name, value in info.engine_args.items() if name not in _SPEED_ONLY}
-    model = [info.files or spec.model, info.revision, info.architecture, spec.lora, spec.more_loras, info.chat_template]
+    model = [info.files or spec.model, info.revision, info.architecture, spec.loras, info.chat_template]
     return _hash([*model, info.engine, info.engine_version, info.dtype, spec.backend, kept])
 
 

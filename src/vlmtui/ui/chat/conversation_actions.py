@@ -7,7 +7,6 @@ import asyncio
 import msgspec
 
 from vlmtui.domain.capabilities import require_capability
-from vlmtui.domain.engine import adapters_of
 from vlmtui.domain.template import TemplateVariables
 from vlmtui.errors import Remedy, bad_input
 from vlmtui.session.adapters import (
@@ -149,7 +148,7 @@ class Settings(ChatPart):
         now = self._chat.settings.adapter
         model = self._engines.model
         found = await asyncio.to_thread(adapters_near, now, model.spec.model if model is not None else "")
-        own = ", ".join(one_line(one.name) for one in adapters_of(model.spec)) if model is not None else ""
+        own = ", ".join(one_line(one.name) for one in model.spec.loras) if model is not None else ""
         lines = [f"{'○' if now else '●'} {f'The model’s own: {own}' if own else 'No adapter'}"]
         lines += [f"{'●' if one.folder == now else '○'} {one.name} · {one.facts}" for one in found]
         title = "Adapter" if found else "No adapter in this folder. /adapter FOLDER uses another folder."

@@ -12,7 +12,7 @@ from textual import on
 from textual.content import Content
 
 from vlmtui.domain.conversation import ChatPrompt, MessagesPrompt, RawPrompt
-from vlmtui.domain.engine import EngineInfo, adapters_of
+from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import GenerateRequest, Vocabulary, usage_of
 from vlmtui.domain.sampling import PARAMETERS, Parameter, Sampling
 from vlmtui.inspection.prompt_turns import LOOKS_SPECIAL, Run, folds, special_pattern, text_runs
@@ -146,7 +146,7 @@ def _model(inspected: PromptReport) -> list[tuple[str, str]]:
             ("family", recipe.family or ""),
             (recipe.engine or "engine", recipe.engine_version or ("unknown version" if recipe.engine else "")),
         ]
-    loras = [f"{one.name} (id {one.id}, {one.path})" for one in adapters_of(info.spec)]
+    loras = [f"{one.name} (id {one.id}, {one.path})" for one in info.spec.loras]
     return [
         ("model", info.spec.model),
         ("called", info.spec.name if info.spec.name != info.spec.model else ""),

@@ -15,7 +15,7 @@ import msgspec
 
 from vlmtui.domain.capabilities import ALL
 from vlmtui.domain.conversation import Modality, attachments_of
-from vlmtui.domain.engine import FITTED, EngineInfo, LoadSpec, LoadStage, adapter_for, adapters_of
+from vlmtui.domain.engine import FITTED, EngineInfo, LoadSpec, LoadStage, adapter_for
 from vlmtui.domain.generation import GenerateRequest, ScoreRequest
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.registry.model_files import require_adapter
@@ -198,7 +198,7 @@ class AdapterSwitch:
         """The adapters of requests by (folder, signature of its files), the most recently used last."""
         self._tried = 0
         self._is_changed = False
-        for adapter in adapters_of(spec):
+        for adapter in spec.loras:
             self._load(own_adapter_folder(spec, adapter, revision), adapter.name)
         self._switch("")
 

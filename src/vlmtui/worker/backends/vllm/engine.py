@@ -24,7 +24,7 @@ from PIL import Image
 from vlmtui.domain.capabilities import ALL
 from vlmtui.domain.conversation import Attachment, ChatPrompt, MessagesPrompt, RawPrompt, attachments_of, user_turn
 from vlmtui.domain.dials import PROCESSOR
-from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage, adapter_for, adapters_of
+from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage, adapter_for
 from vlmtui.domain.generation import (
     EngineEvent,
     Finished,
@@ -173,7 +173,7 @@ class AdapterShelf:
 
 def _of_record(spec: LoadSpec) -> Iterator[Any]:
     """Yield a LoRARequest for each adapter of the model's record. Downloads missing files."""
-    for adapter in adapters_of(spec):
+    for adapter in spec.loras:
         from vllm.lora.request import LoRARequest
 
         yield LoRARequest(adapter.name, adapter.id, str(own_adapter_folder(spec, adapter, spec.revision)))
