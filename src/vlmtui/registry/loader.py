@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import get_args
 
 import msgspec
 
-from vlmtui.domain.engine import LoraAdapter
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.reading import merged, parse_toml, read_whole
 from vlmtui.registry.engine_arguments import refused_by_record, typed_hint
-from vlmtui.registry.schema import Family, Grounding, Layout, RawTemplate, Route, Takes, Thinking, TokenRule
+from vlmtui.registry.schema import Family
 from vlmtui.text import did_you_mean
 
 _RECORD_BYTES_MAX = 1_000_000
@@ -82,8 +79,7 @@ class Registry(Mapping[str, Family]):
 
 
 def parse_family(data: bytes, name: str) -> Family:
-    """Parse a TOML record that does not extend another. Raises VlmtuiError with the file name, line and field, and a
-    suggestion for an unknown field."""
+    """Parse a TOML record that does not extend another. Raises VlmtuiError with the file name and the field."""
     return _family(_table(data, name), name, dict)
 
 
@@ -112,7 +108,7 @@ def _all_families(users: Path | None) -> tuple[dict[str, Family], tuple[VlmtuiEr
             if (refused := refused_by_record(family)) is not None:
                 argument, kind = refused
                 what = f"the engine argument {argument!r} names {kind}, which a record cannot set."
-                raise _invalid(name, table["_text"], argument, what, typed_hint(argument))
+                raise _invalid(name, what, typed_hint(argument))
             families[family.family] = family
         except VlmtuiError as error:
             warnings.append(error)
@@ -144,73 +140,27 @@ def _table(data: bytes, name: str) -> dict[str, object]:
         raise bad_input(f"The model record {name} is not valid TOML.", detail=str(error)) from error
     if not isinstance(table.get("family"), str):
         raise bad_input(f"The model record {name} has no field 'family'.", hint='Add: family = "NAME"')
-    table["_text"] = data
     return table
 
 
 def _family(table: dict[str, object], name: str, bases: Callable[[], _Tables]) -> Family:
     """Build a family from its TOML table. `bases`: returns the tables that a record may extend; called only if
     needed."""
-    data = table["_text"]
-    own = {field: value for field, value in table.items() if field not in ("_text", "extends")}
+    own = {field: value for field, value in table.items() if field != "extends"}
     base = table.get("extends")
     if base is not None:
         tables = bases()
         if base not in tables:
-            raise _invalid(name, data, "extends", f"unknown family {base!r}.", did_you_mean(str(base), tables))
+            raise _invalid(name, f"unknown family {base!r}.", did_you_mean(str(base), tables))
         inherited = tables[base][0]
         if "extends" in inherited:
-            raise _invalid(name, data, "extends", f"{base!r} itself extends another family.", "Extend that one.")
-        own = merged({key: inherited[key] for key in inherited if key not in (*_OWN, "_text")}, own)
+            raise _invalid(name, f"{base!r} itself extends another family.", "Extend that one.")
+        own = merged({key: inherited[key] for key in inherited if key not in _OWN}, own)
     try:
         return msgspec.convert(own, Family)
     except msgspec.ValidationError as error:
-        raise _reworded(name, data, str(error)) from error
+        raise _invalid(name, f"{error}.") from error
 
 
-def _reworded(name: str, data: object, text: str) -> VlmtuiError:
-    """Return msgspec's error for the user: with the line, and a suggestion for an unknown field."""
-    unknown = re.search(r"unknown field `(?P<field>[^`]*)`", text)
-    where = re.search(r"`\$(?:\.(?P<path>[^`]*))?`$", text)
-    path = (where["path"] if where and where["path"] else "").removesuffix("[...]")
-    last = re.sub(r"\[[^]]*\]", "", path).rpartition(".")[2]
-    if unknown:
-        field = unknown["field"]
-        hint = did_you_mean(field, _fields(path))
-        return _invalid(name, data, field, f"unknown field {'.'.join(filter(None, (path, field)))!r}.", hint)
-    missing = re.search(r"missing required field `(?P<field>[^`]*)`", text)
-    if missing:
-        inside = f" in {path}" if path else ""
-        return _invalid(name, data, last, f"The field {missing['field']!r} is missing{inside}.", "")
-    said = text.partition(" - at ")[0]
-    return _invalid(name, data, last, f"{path or 'the record'}: {said[:1].lower()}{said[1:]}.", "")
-
-
-def _fields(path: str) -> list[str]:
-    """Return the valid field names of the table at a path, such as `takes.image`."""
-    start = path.partition("[")[0].partition(".")[0]
-    tables: dict[str, type[msgspec.Struct]] = {
-        "takes": Takes, "raw": RawTemplate, "raw_several": RawTemplate, "routes": Route, "loras": LoraAdapter,
-        "grounding": Grounding, "thinking": Thinking,
-    }  # fmt: skip
-    kind: type[msgspec.Struct] = tables.get(start, Family)
-    if path.endswith(".several"):
-        kind = Layout
-    if path.endswith(".tokens"):
-        return ["by", *(field.name for rule in get_args(TokenRule) for field in msgspec.structs.fields(rule))]
-    return [field.name for field in msgspec.structs.fields(kind)] + (["extends"] if kind is Family else [])
-
-
-def _invalid(name: str, data: object, field: str, what: str, hint: str) -> VlmtuiError:
-    line = _line_of(data, field)
-    at = f", line {line}" if line else ""
-    return bad_input(f"Invalid model record {name}{at}: {what}", hint=hint)
-
-
-def _line_of(data: object, field: str) -> int | None:
-    """Return the first line that sets the field or starts the table of that name."""
-    if not isinstance(data, bytes) or not field:
-        return None
-    pattern = re.compile(rf"^\s*(?:\[+[\w.\"-]*\b{re.escape(field)}\]+|\"?{re.escape(field)}\"?\s*=)")
-    lines = data.decode().splitlines()
-    return next((number for number, line in enumerate(lines, 1) if pattern.match(line)), None)
+def _invalid(name: str, what: str, hint: str = "") -> VlmtuiError:
+    return bad_input(f"Invalid model record {name}: {what}", hint=hint)
