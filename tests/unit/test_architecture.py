@@ -43,7 +43,6 @@ OWN_PATHS = {
     "cli/doctor.py: is_file in make_report": "the hub's folder",
     "cli/help.py: is_dir in docs_folder": "the package",
     "media/content_store.py: is_file in place": "the store",
-    "media/download.py: is_file in _store": "the folder of downloads",
 }
 BROAD_EXCEPTS = {
     "cli/main.py: except Exception in main": "the edge of the command line",

@@ -8,8 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from vlmtui.cli.output import note
 from vlmtui.domain.conversation import Attachment, Media, Modality, Part, Text, Turn, VideoSampling, system_turn
 from vlmtui.errors import VlmtuiError, bad_input
@@ -130,14 +128,11 @@ def _stage(
     paths: Paths, kind: Modality, source: Path | str, page: int, dots: int | None, sampling: VideoSampling
 ) -> Attachment:
     """Check, store and return a file as an image, video or audio attachment."""
-    from vlmtui.media.paths import public_address
-    from vlmtui.media.stage import stage_as
+    from vlmtui.media.stage import from_address, stage_as
 
     file = source if isinstance(source, Path) else _fetched(paths, source)
     attachment = stage_as(kind, file, paths.media, sampling=sampling, page=page, dots=dots)
-    if isinstance(source, Path):
-        return attachment
-    return msgspec.structs.replace(attachment, source=public_address(source))
+    return attachment if isinstance(source, Path) else from_address(attachment, source)
 
 
 def _fetched(paths: Paths, url: str) -> Path:

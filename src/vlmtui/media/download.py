@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 import socket
 import ssl
-import unicodedata
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from http import HTTPStatus
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
-from urllib.parse import unquote
 
 import httpx2
 import msgspec
@@ -32,7 +29,6 @@ from vlmtui.text import human_bytes, one_line
 _CHUNK = 65_536
 _HEADERS_MAX = 100
 _HEADERS = {"User-Agent": "vlmtui", "Accept": "image/*,video/*,*/*;q=0.5", "Accept-Encoding": "identity"}
-_NOT_IN_NAMES = re.compile(r"[^\w.+-]+")
 _PAGE_HINT = "Copy the address of the image itself: right click on it, Copy Image Address."
 
 
@@ -51,7 +47,7 @@ LIMITS = DownloadLimits()
 
 
 async def download(url: str, folder: Path, *, limits: DownloadLimits = LIMITS) -> Path:
-    """Download the file at `url` into `folder`, as `<name>-<16 hex digits of its hash>.<ending>`.
+    """Download the file at `url` into `folder`, named by its hash and its detected type.
 
     The same content is one file, whatever its address. Uses the environment's proxies and checks certificates.
     Credentials in the address are only sent to that scheme, host and port. To stop it, cancel the task.
@@ -79,10 +75,9 @@ async def download(url: str, folder: Path, *, limits: DownloadLimits = LIMITS) -
 async def _fetch(asked: httpx2.URL, folder: Path, limits: DownloadLimits) -> Path:
     with new_file(private_dir(folder), "The download") as new:
         async with await asyncio.to_thread(_client, limits) as client, _answer(client, asked, limits) as (at, response):
-            digest = await _receive(response, new, limits, at)
-        names = (asked.path, response.url.path)
-        name = next((name for name in map(_harmless_name, names) if name), "image")
-        return await asyncio.to_thread(_store, new, folder, digest, name)
+            name = await _receive(response, new, limits, at)
+        new.replace(folder / name)
+        return folder / name
 
 
 def _client(limits: DownloadLimits) -> httpx2.AsyncClient:
@@ -142,7 +137,8 @@ def _refused(status: int, at: str) -> VlmtuiError:
 
 
 async def _receive(response: httpx2.Response, new: NewFile, limits: DownloadLimits, name: str) -> str:
-    """Write the body to the file and return its hex SHA-256. The type is checked as soon as the first bytes arrive."""
+    """Write the body to the file and return its name in the folder. The type is checked as soon as the first bytes
+    arrive."""
     promised = response.headers.get("Content-Length", "")
     if promised.isdecimal() and int(promised[:20]) > limits.bytes_max:
         raise _too_large(name, limits)
@@ -162,45 +158,21 @@ async def _receive(response: httpx2.Response, new: NewFile, limits: DownloadLimi
                 _require_media(head, name)
         digest.update(piece)
         new.file.write(piece)
-    _require_media(head, name)
-    return digest.hexdigest()
+    return digest.hexdigest() + _require_media(head, name).suffix
 
 
-def _require_media(head: bytes, name: str) -> None:
+def _require_media(head: bytes, name: str) -> FileType:
     if not head:
         raise bad_input(f"{name} is empty (0 bytes).")
     found = sniff(head)
     if found.kind is Kind.OTHER:
         hint = _PAGE_HINT if found is FileType.HTML else ""
         raise bad_input(f"{name} is {found.title}, not an image, a video or a sound.", hint=hint)
+    return found
 
 
 def _too_large(name: str, limits: DownloadLimits) -> VlmtuiError:
     return bad_input(f"{name} is too large: the limit for downloads is {human_bytes(limits.bytes_max)}.")
-
-
-def _harmless_name(name: str) -> str:
-    """Return the last part of a path as a file name of letters, digits and `_ . + -`; may be empty."""
-    last = unicodedata.normalize("NFC", re.split(r"[/\\]", unquote(name))[-1])
-    clean = _NOT_IN_NAMES.sub("-", last).strip(".-")
-    stem, dot, ending = clean.rpartition(".")
-    if not dot or not ending.isalnum() or len(ending) > 5:
-        return clean.replace(".", "-")[:40]
-    return f"{stem[:40].strip('.-')}.{ending}"
-
-
-def _store(new: NewFile, folder: Path, digest: str, name: str) -> Path:
-    """Name a finished download, or return an existing file with the same content. Blocking."""
-    mark = f"-{digest[:16]}"
-    for found in folder.glob(f"*{mark}*"):
-        if not found.is_symlink() and found.is_file():
-            with found.open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() == digest:
-                    return found
-    wanted = Path(name)
-    target = folder / f"{wanted.stem}{mark}{wanted.suffix}"
-    new.replace(target)
-    return target
 
 
 @contextmanager

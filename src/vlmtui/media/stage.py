@@ -111,9 +111,13 @@ async def stage_source(
     if isinstance(source, Path):
         return await asyncio.to_thread(stage, source, store, sampling=sampling)
     file = await download_source(source, downloads)
-    attachment = await asyncio.to_thread(stage, file, store, sampling=sampling)
-    name = address_file_name(source) or attachment.name  # the downloaded file's own name has its hash in it
-    return msgspec.structs.replace(attachment, name=name, source=public_address(source))
+    return from_address(await asyncio.to_thread(stage, file, store, sampling=sampling), source)
+
+
+def from_address(attachment: Attachment, url: str) -> Attachment:
+    """Return the attachment of a downloaded file with the name and source that its address has."""
+    name = address_file_name(url) or attachment.name
+    return msgspec.structs.replace(attachment, name=name, source=public_address(url))
 
 
 async def download_source(url: str, downloads: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
+import hashlib
 import os
 import shutil
 import socket
@@ -138,7 +139,7 @@ def test_a_picture(tmp_path: Path, png: bytes) -> None:
         path = fetch(f"{server.url}/some/My%20cat%20%F0%9F%90%88.png?size=big#top", folder, limits=_QUICK)
     assert path.read_bytes() == png
     assert path.parent == folder
-    assert path.name.startswith("My-cat-") and path.suffix == ".png"
+    assert path.name == f"{hashlib.sha256(png).hexdigest()}.png"
     assert folder.stat().st_mode & 0o777 == 0o700
     assert path.stat().st_mode & 0o777 == 0o600
     assert "User-Agent: vlmtui\r\n" in server.heads[0]
@@ -152,24 +153,6 @@ def test_the_same_content_is_one_file(tmp_path: Path, png: bytes) -> None:
         assert again == first and list(tmp_path.iterdir()) == [first]
         first.write_bytes(b"spoilt")
         assert fetch(f"{server.url}/cat.png", tmp_path, limits=_QUICK).read_bytes() == png
-
-
-@pytest.mark.parametrize(
-    ("path", "stem"),
-    [
-        ("/etc/evil.png", "evil"),
-        ("/%C3%BCbung.png", "übung"),
-        ("/a%1b[31m%5Cb.png", "b"),
-        ("/", "image"),
-        ("/" + "x" * 500 + ".png", "x" * 40),
-    ],
-)
-def test_names_are_tamed(tmp_path: Path, png: bytes, path: str, stem: str) -> None:
-    with _serve(_says(png)) as server:
-        kept = fetch(f"{server.url}{path}", tmp_path, limits=_QUICK)
-    assert kept.parent == tmp_path
-    assert kept.name.isprintable() and len(os.fsencode(kept.name)) < 200
-    assert kept.stem.rpartition("-")[0] == stem
 
 
 def test_without_a_length(tmp_path: Path, png: bytes) -> None:
@@ -325,7 +308,7 @@ async def test_secrets_of_an_address_are_not_kept(tmp_path: Path, png: bytes) ->
         address = server.url.replace("://", "://me:sEcReT@") + "/cat.png?token=tOkEn#fRaGment"
         attachment = await stage_source(address, tmp_path / "store", tmp_path / "downloads")
     assert "token=tOkEn" in server.heads[0]
-    assert attachment.source == f"{server.url}/cat.png"
+    assert (attachment.name, attachment.source) == ("cat.png", f"{server.url}/cat.png")
     stored = msgspec.json.encode(attachment).decode()
     assert not [secret for secret in ("sEcReT", "tOkEn", "fRaGment", "me:") if secret in stored]
 

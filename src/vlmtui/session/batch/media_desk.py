@@ -24,8 +24,8 @@ from vlmtui.errors import bad_input
 from vlmtui.files import write_atomically
 from vlmtui.media.images import BYTES_MAX, as_png, open_image
 from vlmtui.media.pages import sound_source, with_page
-from vlmtui.media.paths import is_url, public_address
-from vlmtui.media.stage import FILE_BYTES_MAX, download_source, stage_as
+from vlmtui.media.paths import is_url
+from vlmtui.media.stage import FILE_BYTES_MAX, download_source, from_address, stage_as
 from vlmtui.paths import private_dir
 from vlmtui.reading import opened, read_whole, unreadable
 from vlmtui.session.batch.items import MediaSource
@@ -79,7 +79,7 @@ class MediaDesk:
         finally:
             with suppress(OSError):
                 file.unlink()
-        return msgspec.structs.replace(found, source=public_address(source.place))
+        return from_address(found, source.place)
 
     @staticmethod
     def remove(media: Sequence[Attachment]) -> None:
