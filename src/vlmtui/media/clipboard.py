@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import selectors
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_private
@@ -127,6 +127,16 @@ def _files(tool: _Tool, types: list[str], until: float) -> tuple[Path, ...]:
 def _run(command: tuple[str, ...], until: float, bytes_max: int) -> bytes:
     """Run a program and return its output. It is killed with its children if it is too slow or writes too much."""
     name = Path(command[0]).name
+    is_late = threading.Event()
+
+    def end() -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    def end_late() -> None:
+        is_late.set()
+        end()
+
     try:
         with tempfile.TemporaryFile() as complaints:
             process = subprocess.Popen(
@@ -137,50 +147,30 @@ def _run(command: tuple[str, ...], until: float, bytes_max: int) -> bytes:
                 start_new_session=True,
                 cwd=os.sep,
             )
-            assert process.stdout is not None
-            try:
-                data = _read(process.stdout, name, until, bytes_max)
-                code = process.wait(max(0.01, until - time.monotonic()))
-            finally:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.stdout.close()
-                process.wait()
+            timer = threading.Timer(max(0.0, until - time.monotonic()), end_late)
+            timer.start()
+            with process:
+                assert process.stdout is not None
+                data = process.stdout.read(bytes_max + 1)
+                if len(data) <= bytes_max:
+                    process.wait()
+                timer.cancel()
+                end()
             complaints.seek(0)
             said = complaints.read(500).decode("utf-8", "replace").strip()
-    except subprocess.TimeoutExpired as error:
-        raise _too_slow(name) from error
     except OSError as error:
         raise bad_input(f"Can't read the clipboard: {name} does not run.", detail=str(error)) from error
-    if code:
+    if is_late.is_set():
         raise bad_input(
-            "There is no image in the clipboard.", detail=one_line(said) or f"{name} exited with status {code}."
+            f"Can't read the clipboard: {name} did not answer in time.",
+            hint="The program you copied from may have hung or closed.",
         )
+    if len(data) > bytes_max:
+        raise bad_input(f"The clipboard's content is too large: the limit is {human_bytes(bytes_max)}.")
+    if process.returncode:
+        detail = one_line(said) or f"{name} exited with status {process.returncode}."
+        raise bad_input("There is no image in the clipboard.", detail=detail)
     return data
-
-
-def _read(pipe: IO[bytes], name: str, until: float, bytes_max: int) -> bytes:
-    found = bytearray()
-    with selectors.DefaultSelector() as selector:
-        selector.register(pipe, selectors.EVENT_READ)
-        while True:
-            if not selector.select(max(0.0, until - time.monotonic())):
-                raise _too_slow(name)
-            piece = os.read(pipe.fileno(), 1 << 20)
-            if not piece:
-                return bytes(found)
-            found += piece
-            if len(found) > bytes_max:
-                raise bad_input(f"The clipboard's content is too large: the limit is {human_bytes(bytes_max)}.")
-            if time.monotonic() >= until:
-                raise _too_slow(name)
-
-
-def _too_slow(name: str) -> VlmtuiError:
-    return bad_input(
-        f"Can't read the clipboard: {name} did not answer in time.",
-        hint="The program you copied from may have hung or closed.",
-    )
 
 
 def _listed(types: list[str]) -> str:
