@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from vlmtui.domain.conversation import Attachment, Modality, VideoSampling
+from vlmtui.media.sampling import most_frames
 from vlmtui.registry.match import engine_args_of
 from vlmtui.registry.schema import Family
 
@@ -53,9 +53,5 @@ def tokens_of_size(
 
 
 def frames_of(attachment: Attachment) -> int:
-    """Return the number of frames to sample from a video; it may have fewer."""
-    sampling = attachment.sampling or VideoSampling()
-    if sampling.fps is None:
-        return sampling.num_frames
-    end = sampling.end_s if sampling.end_s is not None else attachment.duration_s or 0.0
-    return max(1, math.ceil((end - sampling.start_s) * sampling.fps))
+    """Return the most frames that are sampled from a video."""
+    return most_frames(attachment.sampling or VideoSampling(), attachment.duration_s or 0.0)

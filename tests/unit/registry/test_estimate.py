@@ -102,8 +102,8 @@ def test_a_video_is_counted_by_its_frames(registry: Registry) -> None:
     assert image is not None
     assert estimated_tokens(shapes, item(64, 64, "video", VideoSampling(num_frames=7))) == 4 * image
     at_rate = item(64, 64, "video", VideoSampling(fps=2.0, start_s=1.0, end_s=4.0))
-    assert frames_of(at_rate) == 6
-    assert estimated_tokens(registry["internvl_chat"], at_rate) == 6 * 256
+    assert frames_of(at_rate) == 7
+    assert estimated_tokens(registry["internvl_chat"], at_rate) == 7 * 256
 
 
 def test_an_unknown_estimate_is_not_shown(registry: Registry) -> None:
@@ -134,8 +134,7 @@ def test_a_rule_that_is_not_one_is_named() -> None:
         b'family = "x"\ntitle = "X"\nmodels = ["a/b"]\narchitectures = []\n[raw]\n[takes.image]\nplaceholder = "<i>"\n'
         b'[takes.image.tokens]\nby = "fixed"\n'
     )
-    with pytest.raises(VlmtuiError, match="'tokens' is missing"):
+    with pytest.raises(VlmtuiError, match="missing required field `tokens`"):
         parse_family(record, "x.toml")
-    with pytest.raises(VlmtuiError, match="unknown field") as raised:
+    with pytest.raises(VlmtuiError, match="unknown field `tokns`"):
         parse_family(record + b"tokns = 3\n", "x.toml")
-    assert "'tokens'" in raised.value.hint
