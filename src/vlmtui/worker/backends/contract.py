@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from itertools import islice
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
 from vlmtui.domain.generation import EngineEvent, Request
 from vlmtui.domain.metrics import EngineMetrics
-from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.errors import ErrorKind, VlmtuiError, causes_of
 from vlmtui.worker.hf.failures import FailureRule, classify
 
 CPU_NICENESS = 5
@@ -101,13 +102,8 @@ def explain_death(log: Iterable[str]) -> VlmtuiError:
 
 def chain_text(error: BaseException) -> str:
     """Return the messages of an exception and its causes, one per line, the innermost last."""
-    texts: list[str] = []
-    current: BaseException | None = error
-    while current is not None and len(texts) < _CHAIN_MAX:
-        text = str(current).strip()
-        texts.append(f"{type(current).__name__}: {text}" if text else type(current).__name__)
-        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
-    return "\n".join(texts)
+    found = ((type(one).__name__, str(one).strip()) for one in islice(causes_of(error), _CHAIN_MAX))
+    return "\n".join(f"{name}: {text}" if text else name for name, text in found)
 
 
 _DETAIL_LINES = 12
