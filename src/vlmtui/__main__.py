@@ -10,7 +10,6 @@ from vlmtui.cli import main
 
 
 def run() -> NoReturn:
-    """Run the command line and end the process with its exit code."""
     # Modules stay: searching for cycles while they are imported would take a tenth of the start.
     gc.disable()
     sys.exit(main())

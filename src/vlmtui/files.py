@@ -190,7 +190,6 @@ def open_to_append(path: Path) -> int:
 
 
 def not_written(name: str, folder: Path, error: Exception) -> VlmtuiError:
-    """Return the error for a failed write."""
     code = error.errno if isinstance(error, OSError) else None
     if code in (errno.ENOSPC, errno.EDQUOT):
         message = f"Can't write {one_line(name)}: the disk is full."

@@ -73,7 +73,6 @@ class Paths(msgspec.Struct, frozen=True):
 
     @classmethod
     def below(cls, root: Path) -> Paths:
-        """Return folders below `root`."""
         root = root.expanduser().absolute()
         return cls(root / "config", root / "data", root / "state", root / "cache", root / "run")
 

@@ -204,7 +204,6 @@ def _reason(error: Exception) -> str:
 
 
 def unreadable(path: Path, error: Exception) -> VlmtuiError:
-    """Return the error for a file that the system could not open or read."""
     code = error.errno if isinstance(error, OSError) else None
     name, detail = shown_name(path), str(error)
     match code:

@@ -144,8 +144,6 @@ class Answers(msgspec.Struct, frozen=True):
 
 
 class PictureWay(msgspec.Struct, frozen=True):
-    """A way to draw images in this terminal."""
-
     name: WayName
     is_possible: bool
     reason: str
@@ -166,7 +164,6 @@ def picture_ways(environment: Mapping[str, str], answers: Answers) -> list[Pictu
 
 
 def best_way(ways: list[PictureWay]) -> PictureWay | None:
-    """Return the first way that is possible; None if no way is."""
     return next((way for way in ways if way.is_possible), None)
 
 
@@ -247,8 +244,6 @@ def _character_ways(environment: Mapping[str, str], answers: Answers) -> Iterato
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """The facts about the terminal."""
-
     mode: str
     """The name of the best possible way to draw images; `off`: none."""
     cell: tuple[int, int] = _DEFAULT_CELL

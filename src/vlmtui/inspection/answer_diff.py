@@ -24,8 +24,6 @@ class AnswerSpan(msgspec.Struct, frozen=True):
 
 
 class AnswerDiff(msgspec.Struct, frozen=True):
-    """The difference of two answers."""
-
     spans: tuple[AnswerSpan, ...]
     """The spans in order. Joined, the left texts are the left answer, and the right texts the right answer."""
     identical: bool

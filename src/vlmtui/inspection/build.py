@@ -116,7 +116,6 @@ def comparison_of(
     attachments: Sequence[Attachment],
     sides: Sequence[Side],
 ) -> Comparison:
-    """Return the document of a comparison, with the difference between its sides. `sampling`: that of all sides."""
     return Comparison(
         **msgspec.structs.asdict(fingerprint_of(info)),
         sampling=sampling,

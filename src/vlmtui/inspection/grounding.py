@@ -105,8 +105,6 @@ class PlacedMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FoundMarks(msgspec.Struct, frozen=True, kw_only=True):
-    """The marks in an answer."""
-
     marks: tuple[GroundingMark, ...]
     unreadable: tuple[tuple[int, int], ...]
     """The ranges of characters that look like a mark but have no valid coordinates."""
@@ -125,8 +123,6 @@ class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FoundRanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The time ranges in an answer."""
-
     ranges: tuple[TimeRange, ...] = ()
     unreadable: tuple[tuple[int, int], ...] = ()
     """The ranges of characters that look like a time range but have no valid times."""

@@ -98,7 +98,6 @@ def _step(ours: Floats, theirs: Floats, largest: float) -> PixelStep:
 
 
 def _is_linear(ours: Floats, theirs: Floats) -> bool:
-    """Return True if `ours` is nearly a linear function of `theirs`."""
     centred, target = theirs - theirs.mean(), ours - ours.mean()
     spread = float(centred @ centred)
     if spread <= 1e-9:

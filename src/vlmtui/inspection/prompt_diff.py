@@ -69,8 +69,6 @@ class PromptTokens(msgspec.Struct, frozen=True):
 
 
 class PromptDiff(msgspec.Struct, frozen=True):
-    """The difference of two prompts."""
-
     spans: tuple[PromptSpan, ...]
     """The spans in order. Joined, they are both prompts."""
     identical: bool

@@ -225,7 +225,6 @@ def head_of(layout: str | None) -> str:
 
 
 def tail_of(layout: str) -> str:
-    """Return the text after a turn's content."""
     return layout.partition("{content}")[2]
 
 

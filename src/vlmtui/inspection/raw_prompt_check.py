@@ -29,8 +29,6 @@ _BREAK = re.compile(r"\n|<[^<>\s]+>|\[[^\[\]\s]+\]")
 
 
 class FindingKind(StrEnum):
-    """The kind of a problem."""
-
     TOO_FEW = "too_few"
     """Fewer placeholders than attachments of a modality."""
     TOO_MANY = "too_many"
@@ -67,8 +65,6 @@ class Fix(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A problem of a raw prompt."""
-
     kind: FindingKind
     message: str
     """A sentence, which may quote the prompt. Hostile."""
@@ -478,7 +474,6 @@ class CheckedPrompt(msgspec.Struct, frozen=True):
 def template_findings(
     shape: CheckedPrompt, stops: AbstractSet[str], bos: str | None, *, adds_bos: bool
 ) -> Iterator[Finding]:
-    """Yield the findings about the prompt's beginning, turns and end."""
     yield from _beginning(shape, bos, adds_bos=adds_bos)
     yield from _open_turns(shape)
     ending = _generation_prompt(shape)

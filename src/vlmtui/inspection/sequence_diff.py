@@ -33,7 +33,6 @@ def diff_blocks(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[Dif
 
 
 def common_start(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
-    """Return the length of the common beginning."""
     shorter = min(len(left), len(right))
     return next((number for number in range(shorter) if left[number] != right[number]), shorter)
 

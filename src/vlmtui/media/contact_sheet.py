@@ -54,7 +54,6 @@ class Sheet(msgspec.Struct, frozen=True):
     rows: tuple[Image, ...]
 
     def times_of(self, row: int) -> str:
-        """Return the line of times below a row of frames."""
         first = row * self.grid.per_row
         names = [clock(time) for time in self.times_s[first : first + self.grid.per_row]]
         return "".join(name.ljust(self.grid.column) for name in names).rstrip()

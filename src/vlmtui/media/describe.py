@@ -16,7 +16,6 @@ def attachment_line(attachment: Attachment) -> str:
 
 
 def attachment_facts(attachment: Attachment) -> str:
-    """Return `attachment_line` without the name."""
     if attachment.modality == "audio":
         return " · ".join(_sound_facts(attachment))
     parts = [f"{attachment.width} × {attachment.height}"]

@@ -33,8 +33,6 @@ _PAGE_HINT = "Copy the address of the image itself: right click on it, Copy Imag
 
 
 class DownloadLimits(msgspec.Struct, frozen=True):
-    """Time and size limits of one download."""
-
     total_s: float = 60.0
     """Seconds for the whole download, including redirects and slow servers."""
     wait_s: float = 10.0

@@ -20,22 +20,17 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 class Sort(StrEnum):
-    """Sort order of files."""
-
     NAME = "by name"
     NEWEST = "newest first"
     LARGEST = "largest first"
 
     @property
     def next(self) -> Sort:
-        """The next sort order; after the last one, the first."""
         members = list(Sort)
         return members[(members.index(self) + 1) % len(members)]
 
 
 class FolderEntry(msgspec.Struct, frozen=True):
-    """A folder or a media file in a listing."""
-
     path: Path
     name: str
     """The last part of the path."""

@@ -234,7 +234,6 @@ def open_prepared(path: str | Path) -> Image.Image:
 
 
 def stored_copy_damaged(path: Path, error: BaseException) -> VlmtuiError:
-    """Return the error for a stored image that can't be read."""
     message = f"The stored image {shown_name(path)} is missing or damaged."
     return bad_input(message, detail=f"{path}: {error}", hint="Attach the image again.")
 
@@ -291,7 +290,6 @@ def _require_fitting(image: Image.Image, path: Path, size_bytes: int) -> None:
 
 
 def is_animation(data: bytes, path: Path) -> bool:
-    """Return True if an image has more than one frame."""
     with open_image(data, path) as image:
         try:
             return bool(getattr(image, "is_animated", False))
@@ -335,7 +333,6 @@ def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
 
 
 def smaller_note(original: tuple[int, int]) -> str:
-    """Return the note for an image that was shrunk from the size `original`."""
     return f"made smaller from {original[0]} × {original[1]}"
 
 

@@ -28,7 +28,6 @@ def damage(what: str) -> str:
 
 
 def differs(what: str) -> str:
-    """Return the note for something that a viewer or player may show differently."""
     return _DIFFERS + what
 
 
@@ -54,7 +53,6 @@ def lost(times_s: Collection[float], noun: str, *, are_all: bool) -> tuple[str, 
 
 
 def ends_early(promised_s: float, end_s: float) -> str:
-    """Return the note for a file that is shorter than its header says."""
     return damage(f"its header says {promised_s:.2f} s, but it ends after {end_s:.2f} s")
 
 

@@ -147,7 +147,6 @@ def with_page(path: Path, page: int = 1, dots: int | None = None) -> tuple[Path,
 
 
 def sound_source(path: Path) -> Path:
-    """Return the video of a path such as `clip.mp4#sound`."""
     name = path.name.removesuffix(SOUND_OF)
     return path.with_name(name) if name not in ("", ".", path.name) else path
 
@@ -213,8 +212,6 @@ def stage_page(path: Path, store: Path, *, page: int = 1, dots: int | None = Non
 
 
 class PagePicture(NamedTuple):
-    """A page as an image, and how many pages its document has."""
-
     image: Image.Image
     pages: int
 

@@ -132,7 +132,6 @@ def parse_time(text: str) -> float | None:
 
 
 def time_text(seconds: float) -> str:
-    """Format seconds so that `parse_time` returns them."""
     return f"{seconds:.6f}".rstrip("0").rstrip(".")
 
 

@@ -9,8 +9,6 @@ HEAD_BYTES = 4096
 
 
 class Kind(StrEnum):
-    """How a file can be used."""
-
     IMAGE = "image"
     ANIMATION = "animation"
     """A format for one frame or many (GIF, WebP, AVIF); only the decoder can tell."""

@@ -266,7 +266,6 @@ def sound_picture(path: Path, size: tuple[int, int] = PICTURE_SIZE) -> Image:
 
 
 def draw_sound(samples: Samples, size: tuple[int, int]) -> Image:
-    """Return the waveform of one channel as an RGB image."""
     from PIL import Image, ImageDraw
 
     width, height = size

@@ -41,7 +41,6 @@ class Viewport(msgspec.Struct, frozen=True):
         return min(1.0, room[0] / (size[0] * scale)), min(1.0, room[1] / (size[1] * scale))
 
     def scale(self, size: Size, room: Size) -> float:
-        """Return screen pixels per image pixel."""
         return min(room[0] / size[0], room[1] / size[1]) * self.zoom
 
     def box(self, size: Size, room: Size) -> tuple[float, float, float, float]:
@@ -69,7 +68,6 @@ class StoredPixels(NamedTuple):
         return self.frames.times_s if self.frames is not None else ()
 
     def image(self, frame: int) -> Image.Image:
-        """Return the image or a frame at full size."""
         if self.frames is not None:
             return Image.fromarray(self.frames.frames[frame])
         assert self.picture is not None

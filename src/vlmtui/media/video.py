@@ -139,7 +139,6 @@ def check_boxes(file: BinaryIO, name: str) -> Checked:
 
 
 def _check_other(file: BinaryIO, head: bytes, end: int) -> Checked:
-    """Check a file that is neither MP4 nor MOV."""
     found = sniff(head[:HEAD_BYTES])
     if head[:4] in (b"RIFF", b"FORM"):
         size = int.from_bytes(head[4:8], "little" if head[:4] == b"RIFF" else "big")
@@ -727,7 +726,6 @@ class AnimatedImage:
         self._image.close()
 
     def _first_frame(self, data: bytes) -> tuple[tuple[str, ...], tuple[int, int]]:
-        """Return the notes, and the upright width and height."""
         self._image.seek(self._first)
         made = images.to_rgb(self._image.copy())
         turned = (images.TURNED,) if images.orientation_of(self._image) != 1 else ()

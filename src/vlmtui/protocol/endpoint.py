@@ -116,7 +116,6 @@ class Machine(msgspec.Struct, frozen=True):
 
 @functools.cache
 def this_machine() -> Machine:
-    """Return the machine of this process."""
     namespace = ""
     with suppress(OSError):
         namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - it names no file
@@ -263,7 +262,6 @@ class Endpoint(msgspec.Struct, frozen=True):
         return self.record.parent
 
     def read_record(self) -> WorkerRecord | None:
-        """Return the record, or None if it is missing or unreadable."""
         try:
             return read_struct(self.record, WorkerRecord, bytes_max=_RECORD_BYTES_MAX)
         except VlmtuiError:

@@ -100,8 +100,6 @@ class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
 
 
 class StatusReport(msgspec.Struct, frozen=True, kw_only=True, tag="status"):
-    """The answer to `GetStatus`."""
-
     pid: int
     """The guardian's pid."""
     status: EngineStatus
@@ -146,7 +144,6 @@ _worker_decoder: msgspec.json.Decoder[WorkerMessage] = msgspec.json.Decoder(Work
 
 
 def encode(message: ClientMessage | WorkerMessage) -> bytes:
-    """Return the message as a line of JSON, with its newline."""
     return _encoder.encode(message) + b"\n"
 
 

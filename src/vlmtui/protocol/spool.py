@@ -93,18 +93,15 @@ def spooled_requests(runtime: Path) -> list[str]:
 
 
 def is_complete(events: Sequence[EngineEvent]) -> bool:
-    """Return True if the last event ends the answer."""
     return bool(events) and isinstance(events[-1], Finished | Failed | Cancelled)
 
 
 def remove_spooled(runtime: Path, request_id: str) -> None:
-    """Delete a request's file, if there is one."""
     with suppress(OSError):
         spool_path(runtime, request_id).unlink(missing_ok=True)
 
 
 def prune_spool(runtime: Path) -> None:
-    """Delete files beyond FILES_MAX or older than MAX_AGE_S."""
     with suppress(OSError):
         files = sorted((runtime / _FOLDER).glob("*.jsonl"), key=lambda file: file.stat().st_mtime, reverse=True)
         for number, file in enumerate(files):

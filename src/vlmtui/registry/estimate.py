@@ -53,5 +53,4 @@ def tokens_of_size(
 
 
 def frames_of(attachment: Attachment) -> int:
-    """Return the most frames that are sampled from a video."""
     return most_frames(attachment.sampling or VideoSampling(), attachment.duration_s or 0.0)

@@ -17,8 +17,6 @@ _INDEX_BYTES_MAX = 100_000_000
 
 
 class CachedModel(msgspec.Struct, frozen=True):
-    """A repository in the cache."""
-
     name: str
     """`owner/name`."""
     folder: Path

@@ -48,7 +48,6 @@ class Registry(Mapping[str, Family]):
 
     @property
     def warnings(self) -> tuple[VlmtuiError, ...]:
-        """Errors of the user's records that were skipped."""
         self.read()
         return self._warnings
 

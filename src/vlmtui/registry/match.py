@@ -43,14 +43,11 @@ REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 
 
 class Model(msgspec.Struct, frozen=True):
-    """A model: its family's TOML record, and the spec to load it."""
-
     family: Family
     spec: LoadSpec
 
     @property
     def listed(self) -> bool:
-        """True if there is a record for the model's family."""
         return self.family.family != UNLISTED
 
 

@@ -24,8 +24,6 @@ _CONFIGS = (
 
 
 class RemoteCode(msgspec.Struct, frozen=True, kw_only=True):
-    """The current Python code of one model."""
-
     model: str
     """A repository id or a local folder."""
     revision: str | None = None

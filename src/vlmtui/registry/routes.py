@@ -61,7 +61,6 @@ def _names(folder: str) -> list[str]:
 
 
 def choice_of(route: Route) -> BackendChoice:
-    """Return the engine that runs a family by this route: vLLM, a pinned version of vLLM, or Transformers."""
     if route.engine == "pinned":
         return BackendChoice(PINNED_BACKEND, route.vllm)
     return BackendChoice(TRANSFORMERS_BACKEND if route.engine == "transformers" else DEFAULT_BACKEND)

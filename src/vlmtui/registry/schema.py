@@ -74,7 +74,6 @@ class PatchTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         return None if grid is None else (grid[1] * side, grid[0] * side)
 
     def _grid(self, width: int, height: int, settings: Settings) -> tuple[int, int] | None:
-        """Return rows and columns of tokens."""
         if max(width, height) > _LONGEST_TO_SHORTEST * min(width, height):
             return None
         low = _setting(settings, "min_pixels", "shortest_edge", self.min_pixels)
@@ -127,7 +126,6 @@ class TileTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
         return self.tokens * (tiles + 1 if tiles > 1 else 1)
 
     def _limits(self, settings: Settings) -> tuple[int, int]:
-        """Return the minimum and the maximum number of tiles."""
         if settings.get("dynamic_image_size") is False:
             return 1, 1
         given = settings.get("min_dynamic_patch"), settings.get("max_dynamic_patch")
@@ -214,8 +212,6 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Takes(Layout, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a family accepts one modality."""
-
     max_items: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 1
     """Maximum number of items of this modality in a conversation."""
     interleave: bool = True
@@ -260,8 +256,6 @@ class RawTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One way to run the family."""
-
     engine: Engine = "vllm"
     """`vllm`: its own class; `vllm-transformers`: its Transformers backend; `plugin`: a package that extends vLLM;
     `transformers`: Hugging Face Transformers instead of vLLM; `pinned`: another version of vLLM, in an environment of
@@ -393,8 +387,6 @@ Checked = Literal["", "engine", "trained"]
 
 
 class ProcessorArgument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An argument of a model's processor."""
-
     kind: ArgumentKind
     default: bool | int | float | dict[str, int] | None = None
     """The value, unless the model's own files set another; None: only those files tell it."""
@@ -411,8 +403,6 @@ class ProcessorArgument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The TOML record of a family."""
-
     family: str
     title: str
     models: Annotated[tuple[Name, ...], msgspec.Meta(min_length=1)]

@@ -101,7 +101,6 @@ class EngineThread:
             return await self._backend.load_again(spec, report, error, self._log_tail())
 
     def generate(self, request: Request, on_event: OnEvent, on_end: OnEnd) -> None:
-        """Start a request."""
         home = asyncio.get_running_loop()
 
         def end(task: asyncio.Task[EngineEvent | None]) -> None:
@@ -131,7 +130,6 @@ class EngineThread:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(engine.metrics(), self._loop))
 
     def cancel(self, request_id: str) -> None:
-        """Abort a request in the engine."""
         self._loop.call_soon_threadsafe(self._abort, request_id)
 
     async def shutdown(self, timeout_s: float) -> None:

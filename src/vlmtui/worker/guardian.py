@@ -44,7 +44,6 @@ _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser for the command line of guardian and server."""
     arguments = argparse.ArgumentParser(prog="python -m vlmtui.worker", description="Hosts one model for vlmtui.")
     arguments.add_argument("--socket", required=True, type=Path, help="the Unix socket to listen on")
     arguments.add_argument("--spec", required=True, type=Path, help="JSON file with the LoadSpec, beside the record")

@@ -97,7 +97,6 @@ class LoadObserver:
         return time.monotonic() - self._started
 
     def feed(self, line: str) -> LoadProgress | None:
-        """Return the progress after a log line, or None if the line does not change it."""
         step = self._read(line)
         return None if step is None else self.reach(step)
 

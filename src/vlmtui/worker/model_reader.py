@@ -216,7 +216,6 @@ def _rendered(template: jinja2.Template, given: Mapping[str, object], seconds: f
 
 
 def _merged(lines: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Merge consecutive pieces of the same line."""
     return tuple(one for at, one in enumerate(lines) if at == 0 or lines[at - 1][1] != one[1])
 
 

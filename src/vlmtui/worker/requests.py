@@ -87,12 +87,10 @@ class TrackedRequest:
 
     @property
     def usage(self) -> Usage:
-        """The token counts so far."""
         return usage_of(self._prompt, self._tokens)
 
     @property
     def timings(self) -> Timings:
-        """The times so far."""
         return Timings(ttft_s=self._ttft_s, total_s=time.monotonic() - self._started)
 
     def add(self, event: EngineEvent) -> None:
@@ -174,7 +172,6 @@ class TrackedRequest:
         return msgspec.structs.replace(own, cached_tokens=told.cached_tokens)
 
     def send(self, event: EngineEvent) -> None:
-        """Send an event without counting or recording it."""
         if self.owner is not None:
             self.owner.send(event)
 
@@ -210,12 +207,10 @@ class Requests:
 
     @property
     def unattended(self) -> tuple[str, ...]:
-        """The ids of the recorded requests, running or ended, that have no client."""
         return tuple(item.request_id for item in self._recorded() if item.owner is None)
 
     @property
     def is_generating(self) -> bool:
-        """True while the engine generates an answer."""
         return any(item.is_rendered for item in self.running.values())
 
     def begin(self, request: Request, owner: Connection) -> None:
@@ -327,5 +322,4 @@ class Requests:
 
 
 def refuse(request_id: str, owner: Connection, kind: ErrorKind, message: str) -> None:
-    """Send a client Failed for a request that will not run."""
     owner.send(Failed(request_id=request_id, failure=Failure(kind=kind, message=message)))

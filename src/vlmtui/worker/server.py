@@ -101,7 +101,6 @@ class Connection:
 
     @property
     def is_user(self) -> bool:
-        """True if this client's presence keeps the worker running."""
         return self.hello is not None and self.hello.client not in _OBSERVERS
 
     async def receive(self) -> ClientMessage | None:
@@ -121,13 +120,11 @@ class Connection:
             transport.abort()
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait at most `timeout_s` seconds until all messages are sent."""
         with suppress(TimeoutError, ConnectionError):
             async with asyncio.timeout(timeout_s):
                 await self._writer.drain()
 
     def close(self) -> None:
-        """Close the connection once everything is sent."""
         self._writer.close()
 
 
@@ -239,7 +236,6 @@ class WorkerServer:
             _log.warning("cannot create the socket or the record again: %s", error)
 
     def stop(self, status: int = 0) -> None:
-        """End the server with this exit status."""
         if not self._stopping.is_set():
             self._status = status
             self._stopping.set()

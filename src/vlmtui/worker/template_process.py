@@ -59,8 +59,6 @@ class Read(msgspec.Struct, frozen=True, tag=True):
 
 
 class Render(msgspec.Struct, frozen=True, tag=True):
-    """Render messages. The reply has the text."""
-
     source: str
     messages: list[dict[str, Any]]
     variables: dict[str, Any]
@@ -184,13 +182,11 @@ def read_frame(stream: BinaryIO) -> bytes | None:
 
 
 def write_frame(stream: BinaryIO, data: bytes) -> None:
-    """Write a call or a reply."""
     stream.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
     stream.flush()
 
 
 def main() -> int:
-    """Answer calls until stdin ends."""
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)

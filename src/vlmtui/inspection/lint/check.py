@@ -49,7 +49,6 @@ _COMPARED = ("text", "two_turns", "system", "image", "images")
 
 
 def content_findings(subject: Subject) -> Iterator[LintFinding]:
-    """Yield the findings about texts, placeholders and tokens in each conversation."""
     for canned in subject.canned.values():
         text = subject.text(canned.name)
         if text is None:
@@ -209,7 +208,6 @@ def _token_faults(subject: Subject, canned: Canned, text: str) -> Iterator[LintF
 
 
 def turn_findings(subject: Subject) -> Iterator[LintFinding]:
-    """Yield the findings about the prompt's beginning, turns and end."""
     yield from _bos(subject)
     yield from _roles(subject)
     yield from _generation_prompt(subject)
@@ -331,7 +329,6 @@ def _prefill(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _ends(subject: Subject) -> Iterator[LintFinding]:
-    """Yield findings if a turn lacks its end, or the end of an answer is not a stop token."""
     text = subject.text("two_turns")
     following = subject.between("two_turns", ANSWER, AGAIN)
     first = subject.text("text")

@@ -49,8 +49,6 @@ class LintKind(StrEnum):
 
 
 class Advice(NamedTuple):
-    """Why a kind of fault matters, and what to do about it."""
-
     why: str
     mend: str
 
@@ -180,12 +178,10 @@ class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def why(self) -> str:
-        """Why the fault matters."""
         return ADVICE[self.kind].why
 
     @property
     def mend(self) -> str:
-        """Advice for the repair."""
         return ADVICE[self.kind].mend
 
     @property

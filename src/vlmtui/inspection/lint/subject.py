@@ -113,7 +113,6 @@ def _of_images(layout: Layout, most: int) -> Iterator[Canned]:
 
 
 def _can_have(family: Family, canned: Canned) -> bool:
-    """Return True if the family accepts the conversation."""
     if family.question != "free" and any(role == "user" for role, _ in canned.texts):
         return False
     try:
@@ -238,8 +237,6 @@ _AROUND = 36
 
 
 class RenderedPart(msgspec.Struct, frozen=True):
-    """A text of the conversation or a placeholder, with its place in a rendering."""
-
     start: int
     end: int
     what: str
@@ -283,13 +280,11 @@ class Subject:
         return True
 
     def rendering(self, name: str, *, generation_prompt: bool = True) -> Rendering | None:
-        """Return the rendering of a conversation, or None if it was not rendered."""
         if name not in self.canned:
             return None
         return self.template.renderings.get(rendering_key(name, self.form, generation_prompt=generation_prompt))
 
     def text(self, name: str, *, generation_prompt: bool = True) -> str | None:
-        """Return the prompt of a conversation, or None if rendering failed."""
         rendering = self.rendering(name, generation_prompt=generation_prompt)
         return None if rendering is None or rendering.trouble is not None else rendering.text
 

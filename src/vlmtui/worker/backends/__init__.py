@@ -25,8 +25,6 @@ INSTALL_HINT = "`vlmtui engines install` installs vLLM for this machine; `vlmtui
 
 
 class Bundled(msgspec.Struct, frozen=True):
-    """A backend that ships with vlmtui."""
-
     entry_point: str
     """`module:NAME` of its `Backend`."""
     needs: str

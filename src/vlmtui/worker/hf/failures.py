@@ -27,7 +27,6 @@ class FailureRule(msgspec.Struct, frozen=True):
 
 
 def classify(text: str, rules: Iterable[FailureRule], *, detail: str) -> VlmtuiError | None:
-    """Return the error of the first rule that matches, or None."""
     for rule in rules:
         found = rule.pattern.search(text)
         if found:

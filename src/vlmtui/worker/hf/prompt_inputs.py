@@ -167,8 +167,6 @@ parts."""
 
 
 class PromptInputs(msgspec.Struct, frozen=True):
-    """A prompt as a model's inputs."""
-
     ids: tuple[int, ...]
     tensors: dict[str, Any]
     """Arguments of `generate`, by name; on the CPU."""

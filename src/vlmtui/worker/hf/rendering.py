@@ -83,7 +83,6 @@ class _Process:
         raise bad_input(f"{what} failed: its process {describe_exit(code)}.", hint=_HINT)
 
     def end(self) -> int:
-        """End the process and return its exit code."""
         for stream in (self._process.stdin, self._process.stdout):
             with suppress(BrokenPipeError):
                 cast(BinaryIO, stream).close()
@@ -193,7 +192,6 @@ def too_long(detail: str) -> VlmtuiError:
 
 
 def refused(error: TemplateRefusal) -> VlmtuiError:
-    """Return BAD_INPUT for a conversation that the model's chat template rejects."""
     message = "The model's chat template rejects this conversation."
     return bad_input(message, detail=str(error), hint="Change the system prompt, or write the raw prompt yourself.")
 

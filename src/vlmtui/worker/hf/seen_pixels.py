@@ -144,7 +144,6 @@ class Normalisation(msgspec.Struct, frozen=True):
 
 
 def normalisation_of(processor: Any, modality: Modality) -> Normalisation:
-    """Return how a Hugging Face processor normalises and cuts patches."""
     wanted = ("image_processor", "video_processor") if modality == "image" else ("video_processor", "image_processor")
     names = (*wanted, "mimo_processor")
     found: list[Any] = [one for name in names if (one := getattr(processor, name, None)) is not None]

@@ -59,7 +59,6 @@ class VocabularyReader:
 
 
 def special_texts(tokenizer: Any) -> tuple[str, ...]:
-    """Return the texts of all special tokens."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     flagged = (str(one) for one in added if one.special or _MARK.fullmatch(str(one)))
     return tuple(dict.fromkeys((*map(str, tokenizer.all_special_tokens), *flagged)))
@@ -133,7 +132,6 @@ class DeltaBuffer:
                 self._logprobs.append(token_logprob(token, found, self._top_logprobs))
 
     def flush(self) -> Delta:
-        """Return the collected output as a delta, and empty the buffer."""
         named = [*self._ids, *(other.token_id for one in self._logprobs for other in one.top)]
         new = [token for token in dict.fromkeys(named) if token not in self._known]
         self._known.update(new)

@@ -58,7 +58,6 @@ class TorchvisionSchemaFinder:
 
 
 def watch_for_torchvision() -> None:
-    """Declare torchvision's operators if and when torchvision is imported."""
     sys.meta_path.insert(0, TorchvisionSchemaFinder())
 
 

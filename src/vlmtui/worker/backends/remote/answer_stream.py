@@ -29,8 +29,6 @@ _FINISH = {
 
 
 class StreamedPart(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of one event in an answer's stream."""
-
     id: str = ""
     """The server's id of the request."""
     text: str = ""
@@ -74,7 +72,6 @@ class AnswerReader:
         """The calls of tools: `name {"argument": 1}`."""
 
     def read(self, event: dict[str, Any]) -> StreamedPart:
-        """Return the content of the next event."""
         choice = self._choice(event.get("choices"))
         reasoning, content = self._texts(choice)
         finish, stop, prompt_text = choice.get("finish_reason"), choice.get("stop_reason"), event.get("prompt_text")
@@ -214,7 +211,6 @@ def _unfinished(reason: str | None, shown: str) -> VlmtuiError:
 
 
 def _usage(found: object) -> Usage | None:
-    """Return the token counts; None if the event tells none."""
     if not isinstance(found, dict) or not (_count(found, "prompt_tokens") or _count(found, "completion_tokens")):
         return None
     details = found.get("prompt_tokens_details")

@@ -66,7 +66,6 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The features with their state (on or off), for display."""
         return (
             Feature("Token counts before sending", self.tokenizes, ""),
             Feature("Raw prompts with attachments", self.takes_ids or self.takes_template, "--enable-scale-out"),

@@ -279,7 +279,6 @@ class ServedEngine:
         await self._process.end()
 
     async def metrics(self) -> EngineMetrics:
-        """Return the server's metrics. Raises VlmtuiError."""
         return await self._remote.metrics()
 
     async def generate(self, request: Request) -> AsyncGenerator[EngineEvent, None]:

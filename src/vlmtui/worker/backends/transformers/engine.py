@@ -160,7 +160,6 @@ _NO_STOPS = {"eos_token_id": [-1], "pad_token_id": 0}
 
 
 def _tensors(model: Any, inputs: PromptInputs) -> dict[str, Any]:
-    """Return the tensors of the inputs on the model's device and in its dtype."""
     import torch
 
     device = input_device(model)
@@ -357,7 +356,6 @@ class TransformersEngine:
         return inputs
 
     async def _text(self, prompt: Prompt, sampling: Sampling) -> str:
-        """Return the prompt's text."""
         match prompt:
             case MessagesPrompt():
                 variables = await self._templates.variables(sampling, prompt.chat_template or self.info.chat_template)
@@ -380,7 +378,6 @@ class TransformersEngine:
         )
 
     def _room(self, inputs: PromptInputs) -> int:
-        """Return the number of tokens left for the answer in the context."""
         before = 1 if self._is_encoder_decoder else len(inputs.ids)
         return max(1, self.info.max_model_len - before)
 

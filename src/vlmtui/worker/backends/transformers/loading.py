@@ -30,8 +30,6 @@ _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine arguments of this backend (`LoadSpec.engine_args`)."""
-
     max_model_len: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """The most tokens of prompt and answer together. A model with a shorter context uses its own; None: its own."""
     limit_mm_per_prompt: dict[Modality, Annotated[int, msgspec.Meta(ge=0)]] = msgspec.field(default_factory=dict)
@@ -429,7 +427,6 @@ _UNLIMITED: dict[Modality, int] = {"image": 8, "video": 1}
 
 
 def read_engine_info(loaded: LoadedModel, spec: LoadSpec, arguments: Arguments) -> EngineInfo:
-    """Return the facts of the loaded model."""
     import torch
     import transformers
 

@@ -43,8 +43,6 @@ class Further(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class SamplingPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The resolved settings of an answer."""
-
     used: Sampling
     """The sampling without open values, as reported to the user."""
     further: Further
@@ -59,13 +57,11 @@ class SamplingPlan(msgspec.Struct, frozen=True, kw_only=True):
         return not self.used.temperature or self.used.temperature < _GREEDY_BELOW
 
     def value(self, name: str) -> float:
-        """Return a sampling parameter as a number."""
         found = getattr(self.used, name)
         return float(_DEFAULTS[name] if found is None else found)
 
 
 def configured_sampling(generation_config: Any) -> dict[str, Any]:
-    """Return the sampling defaults of a model's generation config."""
     found = {name: getattr(generation_config, name, None) for name in _CONFIGURED}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -163,7 +159,6 @@ class TokenChooser:
 
     @property
     def most(self) -> int:
-        """The limit of tokens for the answer."""
         return len(self._forced) or self._plan.used.max_tokens or 1
 
     @property
@@ -187,7 +182,6 @@ class TokenChooser:
         return scores
 
     def should_stop(self, input_ids: Any, scores: Any, **_: Any) -> Any:
-        """The stopping criterion for `generate`."""
         import torch
 
         return torch.tensor([self.is_complete], device=input_ids.device, dtype=torch.bool)

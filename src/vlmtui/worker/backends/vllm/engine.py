@@ -283,8 +283,6 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
 
 
 class VllmEngine:
-    """A model loaded in vLLM."""
-
     def __init__(self, llm: Any, spec: LoadSpec, arguments: dict[str, object], notes: tuple[str, ...] = ()) -> None:
         keep_arguments_apart()
         self._llm = llm
@@ -553,7 +551,6 @@ class VllmEngine:
         )
 
     def _processor(self) -> Any:
-        """Return the model's Hugging Face processor, or None."""
         processor = getattr(self._renderer, "mm_processor", None)
         return None if processor is None else processor.info.get_hf_processor()
 

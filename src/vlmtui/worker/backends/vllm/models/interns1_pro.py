@@ -12,8 +12,6 @@ from vllm.model_executor.models import interns1_pro
 
 
 class InternS1ProForConditionalGeneration(interns1_pro.InternS1ProForConditionalGeneration):  # type: ignore[misc]
-    """vLLM's class, with the attribute `model_config`."""
-
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         self.model_config = vllm_config.model_config
         super().__init__(vllm_config=vllm_config, prefix=prefix)
