@@ -641,10 +641,10 @@ def _display_turn(frame: av.VideoFrame) -> tuple[_Turn, tuple[str, ...]]:
     The matrix (ISO/IEC 14496-12) maps a pixel (x, y) to (a x + c y, b x + d y). Right angles and mirrors are honoured;
     a stretch is part of the pixel aspect ratio already.
     """
-    matrix = next((bytes(data) for data in cast(Any, frame.side_data) if data.type.name == "DISPLAYMATRIX"), None)
+    matrix = cast(Any, frame.side_data).get("DISPLAYMATRIX")
     if matrix is None:
         return _Turn(), ()
-    a, b, _, c, d = (value / 65536 for value in struct.unpack_from("=5i", matrix))
+    a, b, _, c, d = (value / 65536 for value in struct.unpack_from("=5i", bytes(matrix)))
     along, across = min(abs(a), abs(d)), min(abs(b), abs(c))
     if max(abs(b), abs(c)) <= _NEARLY * along:
         turn = _Turn(False, a < 0, d < 0)
