@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 SLEEPS = {
     "store/database.py: sleep in alone": "another process holds the lock",
-    "worker/backends/remote/engine.py: sleep in RemoteEngine.generate": "nothing tells when to send a request again",
+    "worker/backends/remote/engine.py: sleep in RemoteEngine._events": "nothing tells when to send a request again",
     "worker/backends/remote/probe.py: sleep in wait_for": "nothing tells that a server begins to listen",
     "worker/backends/vllm/engine.py: sleep in VllmEngine.died": "vLLM does not tell that its core has died",
     "worker/server.py: sleep in WorkerServer._follow_log": "a file that other programs write",
@@ -99,7 +99,7 @@ SLICES = {
     "ui.terminal.frames": "the one output seam",
     "ui.terminal.pens": "styles as escape sequences; frames compares cells",
     "ui.terminal.pictures": "imports Pillow, so only after the first paint",
-    "worker.backends.remote.bodies": "what is sent to a server",
+    "worker.backends.remote.refused": "which attachment a refusal is about",
     "worker.backends.transformers.loading": "loads a model; the engine answers with it",
     "worker.backends.transformers.sampling": "vLLM's sampling parameters as Transformers has them",
     "worker.backends.vllm.requests": "a prompt and its parameters as vLLM takes them",

@@ -67,8 +67,8 @@ def test_two_families_at_one_server_are_named_by_family() -> None:
     found = [
         LoadSpec(
             model="m", name="m at box", backend=REMOTE_BACKEND, family=family,
-            engine_args={"url": "http://box", "limit_mm_per_prompt": {"image": most}, "placeholders": {}},
+            engine_args={"url": "http://box", "placeholders": {"image": (placeholder,)}},
         )
-        for family, most in (("qwen2_vl", 16), (None, 8))
+        for family, placeholder in (("qwen2_vl", "<|image_pad|>"), (None, "<image>"))
     ]  # fmt: skip
     assert labels(found) == ["m at box (family=qwen2_vl)", "m at box (family=unknown)"]

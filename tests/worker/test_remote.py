@@ -469,7 +469,7 @@ async def test_other_servers_have_no_videos_and_no_logprobs(server: FaultServer)
     server.replies["/version"] = [sends({"detail": "Not Found"}, status=404)]
     engine = await connected(server)
     capabilities = engine.info.capabilities
-    assert "video" not in engine.info.limits and engine.info.limits["image"]
+    assert not engine.info.limits, "a server does not tell them"
     assert not (capabilities.logprobs or capabilities.raw_media or capabilities.prompt_token_ids)
     assert "scale-out" not in str(engine.info.remedies), "no flag of vLLM helps there"
     assert lack(engine.info, "raw_media").endswith("in raw prompts. It reports no version of vLLM.")
@@ -551,10 +551,10 @@ async def test_a_server_that_drops_frames_is_found_out_by_its_token_count(server
     counts = [{"count": 900}, {"count": 900}, {"nothing": 1}, {"count": 1000}, {"count": 900}]
     server.replies["/tokenize"] = [sends(one) for one in counts]
     limit = FrameLimit(api, "shapes")
-    await limit.check(video(32))
-    with pytest.raises(VlmtuiError, match="drops frames: of the video's 40 it uses 32"):
-        await limit.check(video(40))
+    await limit.check(video(32), "a.mp4")
+    with pytest.raises(VlmtuiError, match=r"drops frames: of a\.mp4 it uses 32 of 40"):
+        await limit.check(video(40), "a.mp4")
     for _ in range(3):  # not told, told to keep all, and asked no more
-        await limit.check(video(40))
+        await limit.check(video(40), "a.mp4")
     assert not server.replies["/tokenize"]
     await api.close()

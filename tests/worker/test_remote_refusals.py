@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
+from PIL import Image
 
-from tests.support.fault_server import DONE, FaultServer, event, fault_server, sends, streams
-from tests.worker.test_remote import CHAT, asked, connected, request
+from tests.support.fault_server import (
+    DONE,
+    WORDS,
+    FaultServer,
+    event,
+    fault_server,
+    sends,
+    streams,
+    whole_answer,
+)
+from tests.worker.test_remote import CHAT, asked, connected, picture, request
 from vlmtui.domain.capabilities import lack
-from vlmtui.domain.conversation import ChatPrompt, user_turn
+from vlmtui.domain.conversation import Attachment, ChatPrompt, user_turn
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import Finished
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.remote.engine import connect_to_server
+from vlmtui.worker.backends.remote.engine import RemoteEngine, connect_to_server
 from vlmtui.worker.backends.remote.http_api import ConnectionBroken, ServerApi
 from vlmtui.worker.backends.remote.options import ServerOptions
 
@@ -76,7 +88,7 @@ _LATER = "Please try again later or on a different instance."
          "pre-allocated encoder cache size 8192. Please reduce the input size or increase the encoder cache size by "
          "setting --limit-mm-per-prompt at startup.", _INPUT, "server's encoder cache",
          "a higher --max-num-batched-tokens."),
-        (400, "At most 1 image(s) may be provided in one prompt.", _INPUT, "more attachments of a kind",
+        (400, "At most 1 image(s) may be provided in one prompt.", _INPUT, "prompt has more attachments of a kind",
          "a higher `image` in --limit-mm-per-prompt."),
         (413, "Payload Too Large", _INPUT, "message is larger", "a proxy has its own"),
         (503, f"The engine is currently busy and cannot accept new requests. {_LATER}", _BUSY, "queue is full",
@@ -184,3 +196,75 @@ async def test_a_raw_prompt_of_an_unknown_family_is_refused_with_a_hint(server: 
     engine = await connect_to_server(known, lambda step: None)
     assert "--model FAMILY" not in lack(engine.info, "message_prompts")
     await engine.shutdown()
+
+
+_PIXELS = "Image dimensions {} (1 pixels) exceed the maximum of 5 pixels. Set VLLM_MAX_IMAGE_PIXELS to increase it."
+_CACHE = (
+    "The decoder prompt contains a(n) image item with {} embedding tokens, which exceeds the pre-allocated encoder "
+    "cache size 3."
+)
+_DECODED = "Request decoded media exceeds VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES=1000 (50176 bytes)."
+_ONE, _TOGETHER = "An attachment exceeds the server's limit.", "attachments together exceed the server's limit."
+_HELD, _LARGE = "encoder cache holds.", "message is larger than the server accepts."
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "sizes", "message"),
+    [
+        (400, _PIXELS.format("9x9"), [(4, 3)], f"{_ONE} It is 0.png (4×3)."),
+        (400, _PIXELS.format("8x2"), [(9, 9), (8, 2), (2, 8)], f"{_ONE} It is 1.png (8×2)."),
+        (400, _PIXELS.format("8x2"), [(8, 2), (9, 9), (8, 2)], _ONE),
+        (400, _PIXELS.format("7x7"), [(8, 2), (4, 5)], f"{_ONE} The largest is 1.png (4×5)."),
+        (400, "Maximum file size exceeded (parameter=audio_filesize_mb, value=30.5)", [(4, 3)], _ONE),
+        (400, _CACHE.format(9), [(4, 3)], f"{_HELD} It is 0.png (4×3)."),
+        (400, _CACHE.format(9), [(1200, 3), (4, 3)], f"{_HELD} The largest is 0.png (1,200×3)."),
+        (400, _DECODED, [(4, 3), (3, 3)], f"{_TOGETHER} The largest is 0.png (4×3)."),
+        (413, "Payload Too Large", [(4, 3)], f"{_LARGE} Its only attachment is 0.png (4×3)."),
+        (413, "Payload Too Large", [(4, 3), (900, 900)], f"{_LARGE} The largest is 1.png (3 kB as sent)."),
+        (413, "Payload Too Large", [], _LARGE),
+        (400, "At most 1 image(s) may be provided in one prompt.", [(4, 3), (3, 3)], "than the server accepts."),
+        (503, "Generation is paused.", [(4, 3)], "The server is paused."),
+    ],
+)  # fmt: skip
+async def test_a_refusal_names_the_attachment_if_it_can_be_only_one(
+    server: FaultServer, tmp_path: Path, status: int, said: str, sizes: list[tuple[int, int]], message: str
+) -> None:
+    server.replies[CHAT] = [sends({"error": {"message": said, "code": status}}, status=status)]
+    engine = await connected(server, back_off_s=())
+    said = await refused(engine, [drawn(tmp_path, number, size) for number, size in enumerate(sizes)])
+    assert re.sub(r"\d+ (bytes|kB)", "3 kB", said).endswith(message)
+    await engine.shutdown()
+
+
+async def test_a_refusal_that_tells_tokens_names_the_image_that_has_them(server: FaultServer, tmp_path: Path) -> None:
+    """The server told the tokens of each image in an earlier prompt, the first time that of one only."""
+    images = [drawn(tmp_path, number, (4, 4)) for number in range(2)]
+    begin, *rest = whole_answer()
+    prompt = f"{WORDS[0]}user{WORDS[2]}hello{WORDS[3]}"
+    longer = event(choices=[], prompt_token_ids=[0, 1, *[2] * 6, 9, 3], prompt_text=prompt)
+    refusals = [sends({"error": {"message": _CACHE.format(tokens)}}, status=400) for tokens in (4, 4, 6, 5)]
+    server.replies[CHAT] = [streams(begin, *rest), refusals[0], streams(longer, *rest), *refusals[1:]]
+    engine = await connected(server)
+    said = [await refused(engine, some) for some in (images[:1], images, images[1:], images, images, images)]
+    assert [one.removeprefix("An attachment takes more tokens than the server's ") for one in said] == [
+        "", _HELD, "", f"{_HELD} It is 0.png (4×4).", f"{_HELD} It is 1.png (4×4).", _HELD
+    ]  # fmt: skip
+    await engine.shutdown()
+
+
+def drawn(folder: Path, number: int, size: tuple[int, int]) -> Attachment:
+    path = folder / f"{number}.png"
+    Image.new("RGB", size).save(path)
+    return msgspec.structs.replace(
+        picture(folder), name=path.name, path=str(path), sha256=str(number) * 64, width=size[0], height=size[1]
+    )
+
+
+async def refused(engine: RemoteEngine, images: list[Attachment]) -> str:
+    """Ask about images, and return the message of the refusal; "" for an answer."""
+    try:
+        async for _ in engine.generate(request(ChatPrompt(turns=(user_turn("hello", images),)))):
+            pass
+    except VlmtuiError as error:
+        return error.message
+    return ""

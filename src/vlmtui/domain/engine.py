@@ -133,7 +133,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Context length in tokens; 0: unknown, since a server need not tell it."""
     has_chat_template: bool
     limits: dict[Modality, int]
-    """The most items of each modality in one prompt."""
+    """The most items of each modality in one prompt; empty for a server, which does not tell them."""
     load_s: float
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """The arguments actually used."""
@@ -261,10 +261,6 @@ def adapter_for(spec: LoadSpec, shown: Iterable[Modality]) -> LoraAdapter | None
     return None
 
 
-_OF_FAMILY = {"limit_mm_per_prompt", "placeholders"}
-"""Arguments of a server that follow from the model's family, so that they distinguish no engines."""
-
-
 def kind_of(spec: LoadSpec) -> str:
     """Return the display name of the kind of engine: `vLLM`, `Transformers`, `vLLM 0.23.0`, `server`."""
     return "server" if spec.backend == REMOTE_BACKEND else BackendChoice.of(spec).title
@@ -321,7 +317,7 @@ def distinction(spec: LoadSpec, others: Sequence[LoadSpec]) -> str:
 
 def _argument_texts(spec: LoadSpec) -> list[str]:
     """Return a spec's engine arguments for display: `LoRA up to rank 64, 4 at a time`, `dtype=float32`."""
-    left_out = {*_LORA, *(_OF_FAMILY if spec.backend == REMOTE_BACKEND else ())}
+    left_out = {*_LORA, "placeholders"}  # the placeholders follow from the model's family
     lora = {**_LORA, **spec.engine_args}
     told = [f"LoRA up to rank {lora['max_lora_rank']}, {lora['max_loras']} at a time"] if lora["enable_lora"] else []
     return told + [f"{name}={value}" for name, value in sorted(spec.engine_args.items()) if name not in left_out]

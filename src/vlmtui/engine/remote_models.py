@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vlmtui.config.settings import EngineSettings
-from vlmtui.domain.conversation import Modality
 from vlmtui.domain.engine import REMOTE_BACKEND, LoadSpec
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
@@ -207,7 +206,6 @@ def _model(
 
 def _remote_model(called: str, settings: EngineSettings, served: str, family: Family) -> Model:
     """Return a server's model. Its engine arguments are those of `settings`, written by the user."""
-    limits: dict[Modality, int] = {modality: takes.max_items for modality, takes in family.takes.items()}
     video = family.takes.get("video")
     spec = LoadSpec(
         model=served,
@@ -217,7 +215,6 @@ def _remote_model(called: str, settings: EngineSettings, served: str, family: Fa
         engine_args={
             **settings.arguments(),
             "model": served,
-            "limit_mm_per_prompt": limits,
             "placeholders": placeholder_texts(family),
             **({"thinking": msgspec.to_builtins(family.thinking.tags)} if family.thinking is not None else {}),
         },

@@ -67,6 +67,7 @@ from vlmtui.worker.backends.remote.http_api import (
 )
 from vlmtui.worker.backends.remote.options import ServerOptions, server_options
 from vlmtui.worker.backends.remote.probe import CHAT, GENERATE, ServedModel, ServerFacts, ask_for_metrics, wait_for
+from vlmtui.worker.backends.remote.refused import named_attachment
 from vlmtui.worker.hf.failures import mismatch
 from vlmtui.worker.hf.template_variables import read_variables
 
@@ -204,9 +205,9 @@ class FrameLimit:
         self._model = model
         self._keeps_all = False
 
-    async def check(self, video: MediaPart) -> None:
+    async def check(self, video: MediaPart, name: str) -> None:
         """Raise VlmtuiError(UNSUPPORTED) if the server drops frames: the video takes as many tokens as its first 32
-        frames alone."""
+        frames alone. `name`: the video's."""
         head, _, frames = (video.url or "").partition(";base64,")
         images = frames.split(",")
         if self._keeps_all or len(images) <= _ALWAYS_KEPT:
@@ -216,7 +217,7 @@ class FrameLimit:
         if whole is None:
             return
         if whole == await self._count(fewer):
-            message = f"{self._api.shown} drops frames: of the video's {len(images)} it uses {_ALWAYS_KEPT}."
+            message = f"{self._api.shown} drops frames: of {one_line(name)} it uses {_ALWAYS_KEPT} of {len(images)}."
             raise VlmtuiError(ErrorKind.UNSUPPORTED, message, hint=_FEWER_FRAMES)
         self._keeps_all = True
 
@@ -227,8 +228,6 @@ class FrameLimit:
         return count if isinstance(count, int) else None
 
 
-_LIMITS: dict[Modality, int] = {"image": 64, "video": 8, "audio": 8}
-"""The assumed limits of items in a prompt. Servers do not report theirs, and reject a request that exceeds them."""
 _FLAGS: dict[Capability, str] = {
     "raw_media": "--enable-scale-out, or with --trust-request-chat-template",
     "message_prompts": "--trust-request-chat-template",
@@ -290,6 +289,8 @@ class RemoteEngine:
         self._placeholders = placeholders
         self._frames = FrameLimit(api, model.id)
         self._tags = options.thinking
+        self._counted: dict[str, int] = {}
+        """The tokens that the server counted for an image, by SHA-256."""
         self.info = EngineInfo(
             spec=spec,
             architecture="",
@@ -299,7 +300,7 @@ class RemoteEngine:
             dtype="",
             max_model_len=model.max_model_len or 0,
             has_chat_template=True,
-            limits=_limits(facts, dict(options.limit_mm_per_prompt)),
+            limits={},
             load_s=0.0,
             engine_args=spec.engine_args,
             chat_template=facts.chat_template,
@@ -325,11 +326,21 @@ class RemoteEngine:
             message = f"{self._api.shown} is not vLLM's server, and gets only images from vlmtui."
             raise VlmtuiError(ErrorKind.UNSUPPORTED, message, hint="Remove the video or audio.")
         media = await read_media(attachments)
+        try:
+            async with aclosing(self._events(request, media)) as events:
+                async for event in events:
+                    yield event
+        except ServerError as error:
+            named = named_attachment(error, attachments, media, self._counted)
+            error.message = f"{error.message} {named}".rstrip()
+            raise
+
+    async def _events(self, request: Request, media: Sequence[MediaPart]) -> AsyncGenerator[EngineEvent, None]:
         request = await self._as_written(request, media)
         if self._facts.version and self._facts.tokenizes:
-            for one in media:
-                if one.modality == "video":
-                    await self._frames.check(one)
+            for item, part in zip(attachments_of(request.prompt), media, strict=True):
+                if item.modality == "video":
+                    await self._frames.check(part, item.name)
         if isinstance(request, RenderRequest):
             yield await self._render(request, media)
             yield _finished(request, StreamedPart(finish="stop"), None, Usage(), None)
@@ -481,6 +492,9 @@ class RemoteEngine:
             if written is None and part.prompt_text is not None:
                 written = await self._texts.ids_of(part.prompt_text, add_special_tokens=False)
             spans = spans_between(written, ids, attachments) if written is not None else ()
+        images = [one for one in attachments if one.modality == "image"]
+        counts = {one.index: one.tokens for one in spans if one.modality == "image"}
+        self._counted |= {one.sha256: counts[index] for index, one in enumerate(images) if index in counts}
         # If the texts of the tokens add up to the prompt's text, the server need not decode them together.
         text = "".join(vocabulary[one].text for one in ids) if runs is not None else await self._decoded(ids)
         return PromptReady(
@@ -540,12 +554,6 @@ class RemoteEngine:
 def _unwritten(detail: str = "") -> VlmtuiError:
     message = "The server does not tell what the model's chat template writes, so the raw prompt can't be written."
     return VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, detail=detail, hint="Write the raw prompt yourself.")
-
-
-def _limits(facts: ServerFacts, limits: dict[Modality, int]) -> dict[Modality, int]:
-    """Return the limit of items for each modality. Servers other than vLLM only get images."""
-    found = limits or _LIMITS
-    return found if facts.version else {modality: most for modality, most in found.items() if modality == "image"}
 
 
 def _capabilities(facts: ServerFacts, *, is_known: bool) -> Capabilities:

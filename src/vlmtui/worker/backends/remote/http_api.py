@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from email.utils import parsedate_to_datetime
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +82,21 @@ class Unanswered(VlmtuiError):
     """The server accepts connections but does not answer in time."""
 
 
+class About(Enum):
+    """The attachments of a request that a refusal is about."""
+
+    NOTHING = auto()
+    ONE = auto()
+    ALL = auto()
+
+
 class ServerError(VlmtuiError):
     """An HTTP status other than 200, or an error event in a stream. `code`: the status."""
 
     def __init__(self, kind: ErrorKind, message: str, code: int, *, detail: str = "", hint: str = "") -> None:
         super().__init__(kind, message, detail=detail, hint=hint)
         self.code = code
+        self.about = About.NOTHING
         self.retry_after_s: float | None = None
         """The seconds after which the server may be asked again; None: it did not say."""
 
@@ -98,9 +108,15 @@ _SMALLER = (
 _LARGE = 1_000_000
 """Bytes of a request that a server or proxy may refuse for its size. If it closes the connection before all is sent,
 its refusal is lost."""
+
+
+class _Rule(FailureRule, frozen=True):
+    about: About = About.NOTHING
+
+
 _KNOWN = tuple(
-    FailureRule(kind, re.compile(pattern, re.IGNORECASE), message, hint)
-    for kind, pattern, message, hint in (
+    _Rule(kind, re.compile(pattern, re.IGNORECASE), message, hint, *about)
+    for kind, pattern, message, hint, *about in (
         (
             ErrorKind.CONTEXT_TOO_LONG,
             r"maximum context length|exceeds model's maximum context|exceeds the available context size",
@@ -125,12 +141,14 @@ _KNOWN = tuple(
             r"^413 |length limit exceeded",
             "The message is larger than the server accepts.",
             _SMALLER,
+            About.ALL,
         ),
         (
             ErrorKind.BAD_INPUT,
             r"VLLM_MAX_MEDIA_REQUEST_\w+",
             "The message's attachments together exceed the server's limit.",
             lambda found: f"Attach fewer or smaller files, or start the server with a higher {found[0]}.",
+            About.ALL,
         ),
         (
             ErrorKind.BAD_INPUT,
@@ -140,17 +158,19 @@ _KNOWN = tuple(
                 "Attach a smaller file, or start the server with a higher "
                 f"{found[1] or 'VLLM_MAX_AUDIO_CLIP_FILESIZE_MB'}."
             ),
+            About.ONE,
         ),
         (
             ErrorKind.BAD_INPUT,
             r"exceeds the pre-allocated encoder cache size",
             "An attachment takes more tokens than the server's encoder cache holds.",
             "Attach a smaller file, or start the server with a higher --max-num-batched-tokens.",
+            About.ONE,
         ),
         (
             ErrorKind.BAD_INPUT,
             r"At most \d+ (\w+)\(s\) may be provided",
-            "The message has more attachments of a kind than the server accepts.",
+            "The prompt has more attachments of a kind than the server accepts.",
             lambda found: f"Leave some out, or start the server with a higher `{found[1]}` in --limit-mm-per-prompt.",
         ),
         (
@@ -240,8 +260,11 @@ def _meaning(text: str, code: int | None, shown: str, *, is_answering: bool = Fa
     of an answer has arrived."""
     status, told = code or 500, f" ({code})" if code else ""
     said = one_line(text)[:_TEXT_MAX] or "(nothing)"
-    if (known := classify(f"{status} {text}", _KNOWN, detail=said)) is not None:
-        return ServerError(known.kind, known.message, status, detail=known.detail, hint=known.hint)
+    for rule in _KNOWN:
+        if (known := classify(f"{status} {text}", [rule], detail=said)) is not None:
+            found = ServerError(known.kind, known.message, status, detail=said, hint=known.hint)
+            found.about = rule.about
+            return found
     kind = ErrorKind.BAD_INPUT if 400 <= status < 500 else ErrorKind.INTERNAL
     if is_answering:
         message, hint = f"{shown} ended the answer with an error{told}.", "What came is kept."

@@ -82,8 +82,6 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Another user, by name or number, who may own the Unix socket. This user and root always may."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     """More headers, each read from an environment variable: `env:NAME`."""
-    limit_mm_per_prompt: dict[Modality, int] = msgspec.field(default_factory=dict)
-    """The most items of each modality in one prompt, which servers do not report."""
     placeholders: dict[Modality, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """The model family's placeholders for each modality; `{i}` stands for a number."""
     thinking: ThinkingTags = COMMON_TAGS

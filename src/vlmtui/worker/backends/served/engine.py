@@ -307,7 +307,7 @@ def _info(found: EngineInfo, program: ServerProgram, spec: LoadSpec) -> EngineIn
         engine_version=found.engine_version or program.version,
         device="cpu" if program.is_for_cpu else "GPU",
         dtype=dtype if isinstance(dtype, str) else "",
-        limits=_limits(arguments.get("limit_mm_per_prompt")) or found.limits,
+        limits=_limits(arguments.get("limit_mm_per_prompt")),
         engine_args=arguments,
         revision=spec.revision,
     )
