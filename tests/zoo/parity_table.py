@@ -107,17 +107,16 @@ def stored() -> dict[str, FamilyParity]:
     return msgspec.json.decode(RESULTS.read_bytes(), type=dict[str, FamilyParity])
 
 
-def store(found: Mapping[str, FamilyParity]) -> dict[str, FamilyParity]:
-    """Add results to those of earlier runs; return all, by family."""
-    known = dict(sorted((stored() | dict(found)).items()))
+def store(family: str, found: FamilyParity) -> None:
+    """Put a family's result among those of earlier runs."""
+    known = dict(sorted({**stored(), family: found}.items()))
     RESULTS.write_text(json.dumps(msgspec.to_builtins(known), indent=1) + "\n", encoding="utf-8")
-    return known
 
 
-def write_page(known: Mapping[str, FamilyParity], *, vllm: str, transformers: str) -> None:
-    """Write the page."""
+def write_page(*, vllm: str, transformers: str) -> None:
+    """Write the page for the stored results."""
     text = _INTRODUCTION.format(vllm=vllm, transformers=transformers, alike=ALIKE, same_numbers=SAME_NUMBERS)
-    PAGE.write_text(text + "\n".join(table(known)) + "\n", encoding="utf-8")
+    PAGE.write_text(text + "\n".join(table(stored())) + "\n", encoding="utf-8")
 
 
 def table(known: Mapping[str, FamilyParity]) -> Iterable[str]:
