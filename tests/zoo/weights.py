@@ -39,14 +39,21 @@ def save_with_weights(folder: Path, seed: int = 0) -> Any:
     model = fill(auto_class(config).from_config(config).float().eval(), seed)
     model.save_pretrained(folder)
     (folder / "config.json").write_bytes(text)
-    _name_as_published(folder / "model.safetensors")
+    _lay_out_as_published(folder / "model.safetensors", config)
     return model
 
 
-def _name_as_published(file: Path) -> None:
-    """Give CLIP and SigLIP towers the prefix that published checkpoints have, and that vLLM reads."""
+def _lay_out_as_published(file: Path, config: Any) -> None:
+    """Save the weights as published checkpoints have them, and as vLLM reads them: CLIP and SigLIP towers have a
+    prefix, Qwen3-VL's experts are transposed."""
     from safetensors.torch import load_file, save_file
 
-    tower = re.compile(r"(vision_tower\.)(?=embeddings|encoder|pre_layrnorm|post_layernorm|head)")
     tensors = load_file(file)
-    save_file({tower.sub(r"\1vision_model.", name): value for name, value in tensors.items()}, file, {"format": "pt"})
+    if config.model_type == "qwen3_vl_moe":
+        for name in tensors:
+            if name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
+                tensors[name] = tensors[name].transpose(1, 2).contiguous()
+    if getattr(getattr(config, "vision_config", None), "model_type", "").startswith(("clip", "siglip")):
+        tower = re.compile(r"(vision_tower\.)(?=embeddings|encoder|pre_layrnorm|post_layernorm|head)")
+        tensors = {tower.sub(r"\1vision_model.", name): value for name, value in tensors.items()}
+    save_file(tensors, file, {"format": "pt"})

@@ -118,11 +118,11 @@ def qwen3_vl(folder: Path) -> None:
 
 @recipe("qwen3_vl_moe", video=True)
 def qwen3_vl_moe(folder: Path) -> None:
-    """Qwen3-VL with four experts."""
+    """Qwen3-VL with four experts, not square: Transformers tells by the sizes whether a checkpoint's are transposed."""
     from transformers import Qwen3VLMoeConfig
 
     ids = tokenizer(folder, chatml(IMAGE, VIDEO))
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128, "norm_topk_prob": True}
     decoder = text_model(ids[""], rope_parameters=rope(6, 5, 5, mrope_interleaved=True), **experts)
     config = Qwen3VLMoeConfig(text_config=decoder, vision_config=deep_tower(), **token_ids(ids))
     write_config(folder, config, "Qwen3VLMoeForConditionalGeneration")

@@ -42,6 +42,9 @@ def merging_processor(folder: Path, name: str, patch: int, image: str = "Qwen2VL
             "processor_class": name,
             "image_processor_type": f"{image}ImageProcessor",
             "size": {"shortest_edge": least, "longest_edge": most},
+            "do_normalize": True,
+            "image_mean": [0.48145466, 0.4578275, 0.40821073],
+            "image_std": [0.26862954, 0.26130258, 0.27577711],
             **cut,
         },
     )
