@@ -367,7 +367,7 @@ async def _check(lab: Lab) -> int:
     if not arguments.on and len(paths) == 2 and all(path.suffix == ".jsonl" for path in paths):
         return _compare_scores(*paths, as_json=arguments.json)
     groups: dict[tuple[str, tuple[str, ...]], list[CheckCase]] = {}
-    for path in _files([Path(one) for one in arguments.cases]):
+    for path in _files(paths):
         try:
             found = await _read(lab, path)
         except VlmtuiError as error:
@@ -484,15 +484,14 @@ async def _read(lab: Lab, path: Path) -> _FileCases:
     if path.suffix == ".jsonl" or is_conversation(path):
         if own is None:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "The file names no model to check.", hint="Name it with --model.")
-        family = lab.model(own).family
-        cases = []
+        model, cases = lab.model(own), list[CheckCase]()
         for mode in lab.modes:
             if path.suffix == ".jsonl":
-                cases += await batch_cases(family, path, mode, lab.desk())
+                cases += await batch_cases(model.family, path, mode, lab.desk())
             else:
-                cases += conversation_cases(family, path, mode, lab.media)
+                cases += conversation_cases(model.family, path, mode, lab.media)
         if len(engines) < 2:
-            if model_folder(lab.model(own).spec.model) is None:
+            if model_folder(model.spec.model) is None:
                 message = f"There is nothing to compare with: {own} is not downloaded."
                 raise bad_input(message, hint="Name two engines with --on.")
             engines = (PROCESSOR, *(engines or (HERE,)))

@@ -117,11 +117,6 @@ class StageResult(msgspec.Struct, frozen=True):
     """The limit for the log-probability with the largest difference."""
 
 
-def first_difference(stages: Sequence[StageResult]) -> StageResult | None:
-    """Return the first stage that differs, or None."""
-    return next((one for one in stages if one.outcome is StageOutcome.DIFFERS), None)
-
-
 _WHERE: dict[Stage, str] = {
     Stage.TEXT: "The chat templates differ, or what they are given: `vlmtui lint MODEL` names a template's faults.",
     Stage.TOKENS: "The same text gives other tokens: compare the tokenizers' files, and who adds BOS.",

@@ -17,10 +17,10 @@ from vlmtui.inspection.stages import (
     StageOutcome,
     StageResult,
     compare_sides,
-    first_difference,
     noise_between,
 )
 from vlmtui.registry.schema import ComparedStage
+from vlmtui.session.check.run import CheckResult
 
 IMAGE = 99
 WORDS = {1: "<s>", 2: "What", 3: " is", IMAGE: "<image>", 7: "a", 8: "b"}
@@ -58,13 +58,13 @@ def compare(ours: CheckedSide, theirs: CheckedSide) -> list[StageResult]:
 
 def difference(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
     """The first stage that differs."""
-    found = first_difference(compare(ours, theirs))
+    found = CheckResult(stages=tuple(compare(ours, theirs))).first
     assert found is not None
     return found
 
 
 def first(ours: CheckedSide, theirs: CheckedSide) -> Stage | None:
-    found = first_difference(compare(ours, theirs))
+    found = CheckResult(stages=tuple(compare(ours, theirs))).first
     return found.stage if found is not None else None
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.replay import EngineFingerprint
-from vlmtui.inspection.stages import CheckedSide, StageResult, compare_sides, first_difference
+from vlmtui.inspection.stages import CheckedSide, StageOutcome, StageResult, compare_sides
 from vlmtui.session.check.cases import CheckCase
 from vlmtui.session.check.sides import text_of
 
@@ -31,7 +31,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def first(self) -> StageResult | None:
         """The first stage that differs."""
-        return first_difference(self.stages)
+        return next((one for one in self.stages if one.outcome is StageOutcome.DIFFERS), None)
 
 
 MakeSides = Callable[[Sequence[CheckCase], Sequence[tuple[int, ...]]], AsyncIterator[CheckedSide]]
