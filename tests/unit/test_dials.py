@@ -31,7 +31,7 @@ from vlmtui.session.dials import (
     with_parameters,
     with_setting,
 )
-from vlmtui.session.fan_out import parse_plan, variants
+from vlmtui.session.fan_out import parse_plan, planned_specs
 from vlmtui.session.generation import Answer, check_end
 from vlmtui.session.resume import load_conversation
 from vlmtui.session.settings import ChatSettings
@@ -151,12 +151,12 @@ def test_every_dial_can_be_fanned_out() -> None:
     turns = [user_turn("What?")]
     plan = parse_plan("max_pixels=12544,100352 temperature=0.5")
     assert plan.title == "2 max_pixels values · temperature 0.5"
-    made = variants(plan, turns, Sampling())
+    made = planned_specs(plan, REGISTRY["qwen2_vl"], turns, Sampling())
     assert [one.label for one in made] == ["max pixels 12544", "max pixels 100352"]
     assert [one.sampling.extra for one in made] == [
         {"mm_processor_kwargs": {"max_pixels": value}} for value in (12544, 100352)
     ]
-    stops = variants(parse_plan('stop="a, b",END'), turns, Sampling())
+    stops = planned_specs(parse_plan('stop="a, b",END'), REGISTRY["qwen2_vl"], turns, Sampling())
     assert [one.sampling.stop for one in stops] == [("a, b",), ("END",)]
     with pytest.raises(VlmtuiError, match="min_tokens can't be"):
         parse_plan("min_tokens=a,b")

@@ -12,7 +12,7 @@ from vlmtui.domain.generation import Cancelled, Failed
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry
-from vlmtui.session.fan_out import FanOut, Plan, parse_plan, plan_of, variants, why_identical, with_text
+from vlmtui.session.fan_out import FanOut, Plan, parse_plan, plan_of, planned_specs, why_identical, with_text
 
 SHAPES = Registry.bundled()["shapes"]
 PICTURE = Attachment(
@@ -89,7 +89,7 @@ def test_axes_make_a_request_for_each_combination_and_are_told_in_short() -> Non
     plan = parse_plan("temperature=0.7,1.2 seed=1..3 max_tokens=9")
     assert plan.title == "2 temperatures × 3 seeds · max tokens 9"
     assert plan.labels[3:] == [f"temperature 1.2 · seed {seed}" for seed in (1, 2, 3)]
-    found = variants(plan, [user_turn("Hi")], Sampling())
+    found = planned_specs(plan, SHAPES, [user_turn("Hi")], Sampling())
     values = [(one.sampling.temperature, one.sampling.seed, one.sampling.max_tokens) for one in found]
     assert values == [(temperature, seed, 9) for temperature in (0.7, 1.2) for seed in (1, 2, 3)]
     assert plan.where([0, 1, 2, 3, 5]) == "T 0.7: all seeds · T 1.2: seeds 1 3"
@@ -98,7 +98,7 @@ def test_axes_make_a_request_for_each_combination_and_are_told_in_short() -> Non
 
 
 def test_requests_that_sample_share_a_seed_which_their_titles_tell() -> None:
-    found = variants(plan_of({"temperature": (0, 1, 2)}), [user_turn("Hi")], Sampling())
+    found = planned_specs(plan_of({"temperature": (0, 1, 2)}), SHAPES, [user_turn("Hi")], Sampling())
     greedy, *seeds = [one.sampling.seed for one in found]
     assert greedy is None and None not in seeds and len(set(seeds)) == 1
 
@@ -129,7 +129,7 @@ def test_another_wording_keeps_the_images_in_place() -> None:
 
 def test_fixed_values_hold_for_all_and_seeds_need_a_temperature() -> None:
     plan = plan_of({"seed": (1, 2), "temperature": (0.7,)})
-    found = variants(plan, [user_turn("Hi")], Sampling())
+    found = planned_specs(plan, SHAPES, [user_turn("Hi")], Sampling())
     assert [(one.label, one.sampling.seed, one.sampling.temperature) for one in found] == [
         ("seed 1", 1, 0.7), ("seed 2", 2, 0.7),
     ]  # fmt: skip

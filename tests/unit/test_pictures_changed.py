@@ -35,8 +35,8 @@ from vlmtui.session.fan_out import (
     PictureChange,
     changed_pictures,
     plan_of,
+    planned_specs,
     possible_changes,
-    variants,
     verdict,
     with_system,
 )
@@ -69,7 +69,8 @@ def test_every_change_is_made_to_all_images_only(staged: list[Attachment], tmp_p
     changes = possible_changes(turns)
     assert changes == list(PictureChange)
     made = changed_pictures(changes, turns, tmp_path / "media")
-    found = {variant.label: variant.turns for variant in variants(plan_of({"image": changes}), turns, Sampling(), made)}
+    specs = planned_specs(plan_of({"image": changes}), SHAPES, turns, Sampling(), pictures=made)
+    found = {spec.label: spec.turns for spec in specs}
     assert found["as sent"] == tuple(turns)
     assert [turn.text for turn in found["no image"]] == ["A", "B", "C"]
     assert all_attachments(found["no image"]) == ()
@@ -114,7 +115,7 @@ def test_a_system_prompt_replaces_or_removes_the_previous_one() -> None:
     turns = (system_turn("Old."), user_turn("A"))
     assert with_system(turns, "New.") == (system_turn("New."), user_turn("A"))
     assert with_system(turns, "") == (user_turn("A"),)
-    found = variants(plan_of({"system": ["New.", ""]}), turns, Sampling(temperature=1))
+    found = planned_specs(plan_of({"system": ["New.", ""]}), SHAPES, turns, Sampling(temperature=1))
     assert [variant.turns[0].text for variant in found] == ["New.", "A"]
     assert found[0].sampling.seed is not None and found[0].sampling.seed == found[1].sampling.seed
 

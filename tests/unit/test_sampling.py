@@ -12,8 +12,9 @@ from vlmtui.config.settings import SamplingSettings
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.sampling import PARAMETERS, Sampling, find_parameter
 from vlmtui.errors import VlmtuiError
+from vlmtui.registry.loader import Registry
 from vlmtui.session.dials import with_setting
-from vlmtui.session.fan_out import parse_plan, variants
+from vlmtui.session.fan_out import parse_plan, planned_specs
 
 
 def test_settings_have_every_parameter() -> None:
@@ -27,9 +28,8 @@ def test_a_parameter_can_be_set_everywhere(name: str) -> None:
     assert getattr(with_setting(Sampling(), f"{name} {low}"), name) == parameter.kind(low)
     assert getattr(with_setting(Sampling(), f"{name} default"), name) is None
     plan = parse_plan(f"{name}={low},{high}")
-    assert [getattr(one.sampling, name) for one in variants(plan, [user_turn("Hi")], Sampling())] == list(
-        plan.axes[name]
-    )
+    specs = planned_specs(plan, Registry.bundled()["shapes"], [user_turn("Hi")], Sampling())
+    assert [getattr(spec.sampling, name) for spec in specs] == list(plan.axes[name])
     asked = make_parser().parse_args(["ask", parameter.option, high])
     assert getattr(asked, name) == parameter.kind(high)
     assert parameter.describe(None).endswith(parameter.unset)

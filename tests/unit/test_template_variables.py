@@ -24,7 +24,7 @@ from vlmtui.session.dials import (
     with_parameter,
     with_setting,
 )
-from vlmtui.session.fan_out import parse_plan, rendering_change, variants
+from vlmtui.session.fan_out import parse_plan, planned_specs, rendering_change
 from vlmtui.session.models import template_variables
 from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.chat.suggestions import matching_parameters
@@ -163,7 +163,7 @@ def test_a_raw_prompt_follows_the_switch() -> None:
 
 def test_a_fan_out_over_thinking_has_a_lane_each() -> None:
     plan = parse_plan("thinking=on,off")
-    found = variants(plan, [user_turn("Hi")], Sampling(temperature=1), families=[family("shapes")] * 2)
+    found = planned_specs(plan, family("shapes"), [user_turn("Hi")], Sampling(temperature=1))
     assert plan.changes_prompt
     assert [one.label for one in found] == ["thinking on", "thinking off"]
     assert [variables_of(one.sampling) for one in found] == [{"thinking": True}, {"thinking": False}]

@@ -140,6 +140,8 @@ def possible_changes(turns: Sequence[Turn]) -> list[PictureChange]:
 def changed_pictures(changes: Sequence[Number | str], turns: Sequence[Turn], store: Path) -> PictureMap:
     """Make the images that these changes need. A change is a name, or the maximum number of pixels of each image.
     Blocking. Raises VlmtuiError."""
+    if not changes:
+        return {}
     from vlmtui.media.changed_images import blurred_image, bounded_image, grey_image
 
     possible = possible_changes(turns)
@@ -215,6 +217,11 @@ class Plan(msgspec.Struct, frozen=True):
         return any(name in PROMPT_DIALS or template_variable(name) is not None for name in self.varied)
 
     @property
+    def picture_changes(self) -> Sequence[Number | str]:
+        """The values that change images."""
+        return (*self.axes.get(PICTURE, ()), *self.axes.get(PIXELS, ()))
+
+    @property
     def prompt_values(self) -> list[tuple[Number | str, ...]]:
         """For each request the values that give it a prompt or a model of its own."""
         names = [name for name in self.varied if name in _NOUNS or name in PROMPT_DIALS or "." in name]
@@ -273,18 +280,6 @@ def _noun(name: str) -> str:
     return _NOUNS.get(name) or (parameter.plural if parameter else "") or f"{name.rpartition('.')[2]} values"
 
 
-class LaneVariant(msgspec.Struct, frozen=True):
-    """One request of a plan."""
-
-    label: str
-    """`seed 1`, `prompt 2 · temperature 1`."""
-    turns: tuple[Turn, ...]
-    """The turns to send."""
-    sampling: Sampling
-    adapter: str = ""
-    """The folder of a LoRA adapter; empty: none."""
-
-
 def plan_of(axes: Mapping[str, Sequence[Number | str]]) -> Plan:
     """Return a validated plan. Raises VlmtuiError."""
     plan = Plan({name: tuple(values) for name, values in axes.items()})
@@ -302,21 +297,29 @@ def plan_of(axes: Mapping[str, Sequence[Number | str]]) -> Plan:
     return plan
 
 
-def variants(
+def planned_specs(
     plan: Plan,
+    family: Family,
     turns: Sequence[Turn],
     sampling: Sampling,
+    *,
+    mode: PromptMode = "chat",
+    raw: RawPrompt | None = None,
+    logprobs: int | None = None,
+    adapter: str = "",
     pictures: PictureMap | None = None,
-    families: Sequence[Family | None] = (),
-) -> list[LaneVariant]:
-    """Return the plan's requests. Those that sample have the same seed, unless the plan gives them seeds, so that only
-    the plan's values differ. `pictures`: the result of `changed_pictures`. `families`: for each request, the family
-    that names the template variables which `thinking` and `effort` set. Raises VlmtuiError if a family has no such
-    variable."""
-    made, found = pictures or {}, []
-    shared = with_seed(msgspec.structs.replace(sampling, temperature=None)).seed
-    for at, (label, values) in enumerate(zip(plan.labels, plan.combinations, strict=True)):
-        asked, own, folder = tuple(turns), sampling, ""
+    families: Mapping[str, Family] | None = None,
+) -> list[LaneSpec]:
+    """Return the specs of the plan's lanes. Those that sample have the same seed, unless the plan gives them seeds, so
+    that only the plan's values differ.
+
+    adapter: the LoRA adapter's folder, unless the plan names adapters. pictures: the result of `changed_pictures`.
+    families: by lane label, the families of lanes that ask another model than the conversation's. Raises VlmtuiError
+    if a family does not accept a request."""
+    found = []
+    seed = with_seed(msgspec.structs.replace(sampling, temperature=None)).seed
+    for label, values in zip(plan.labels, plan.combinations, strict=True):
+        asked, own, folder, asks = tuple(turns), sampling, adapter, (families or {}).get(label, family)
         for name, value in values.items():
             match name:
                 case "prompt":
@@ -324,9 +327,9 @@ def variants(
                 case "system":
                     asked = with_system(asked, str(value))
                 case "image":
-                    asked = with_pictures(asked, PictureChange(str(value)), made)
+                    asked = with_pictures(asked, PictureChange(str(value)), pictures or {})
                 case "pixels":
-                    asked = with_pictures(asked, int(value), made)
+                    asked = with_pictures(asked, int(value), pictures or {})
                 case "adapter":
                     folder = "" if value == NONE else str(value)
                 case "engine":
@@ -334,10 +337,10 @@ def variants(
                 case _ if name in PARAMETERS:
                     own = msgspec.structs.replace(own, **{name: value})
                 case _:
-                    own = with_parameter(own, families[at] if families else None, name, str(value))
+                    own = with_parameter(own, asks, name, str(value))
         if own.seed is None and not own.is_greedy:
-            own = msgspec.structs.replace(own, seed=shared)
-        found.append(LaneVariant(label, asked, own, folder))
+            own = msgspec.structs.replace(own, seed=seed)
+        found.append(lane_spec(asks, asked, own, mode=mode, raw=raw, label=label, logprobs=logprobs, adapter=folder))
     return found
 
 
@@ -606,47 +609,10 @@ async def planned_fan_out(
     if "seed" in plan.varied:
         require_capability(controller.info, "seed")
     family, settings, turns = controller.require_model().family, message.conversation.settings, message.turns
-    changes = picture_changes(plan)
-    pictures = await asyncio.to_thread(changed_pictures, changes, turns, media) if changes else None
+    pictures = await asyncio.to_thread(changed_pictures, plan.picture_changes, turns, media)
     return FanOut(
         plan, family, turns, settings.sampling, engine, adapter=settings.adapter, pictures=pictures, engines=engines
     )
-
-
-def picture_changes(plan: Plan) -> Sequence[Number | str]:
-    """Return the values of the plan that change images; empty: none."""
-    return (*plan.axes.get(PICTURE, ()), *plan.axes.get(PIXELS, ()))
-
-
-def planned_specs(
-    plan: Plan,
-    family: Family,
-    turns: Sequence[Turn],
-    sampling: Sampling,
-    *,
-    mode: PromptMode = "chat",
-    raw: RawPrompt | None = None,
-    logprobs: int | None = None,
-    adapter: str = "",
-    pictures: PictureMap | None = None,
-    families: Mapping[str, Family] | None = None,
-) -> list[LaneSpec]:
-    """Return the specs of the plan's lanes. `families`: by lane label, the families of lanes that ask another model
-    than the conversation's. Raises VlmtuiError if a family does not accept a request."""
-    asked = [(families or {}).get(label, family) for label in plan.labels]
-    return [
-        lane_spec(
-            own,
-            variant.turns,
-            variant.sampling,
-            mode=mode,
-            raw=raw,
-            label=variant.label,
-            logprobs=logprobs,
-            adapter=variant.adapter if ADAPTER in plan.axes else adapter,
-        )
-        for own, variant in zip(asked, variants(plan, turns, sampling, pictures, asked), strict=True)
-    ]
 
 
 def verdict(plan: Plan, scores: Sequence[LaneScore | None]) -> str:

@@ -18,7 +18,7 @@ from vlmtui.domain.conversation import attachments_of
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.inspection.answer_diff import AnswerDiff
 from vlmtui.inspection.build import fingerprint_of
-from vlmtui.session.fan_out import PROMPT, SYSTEM, FanOut, Kind, picture_changes, verdict, why_identical
+from vlmtui.session.fan_out import PROMPT, SYSTEM, FanOut, Kind, verdict, why_identical
 from vlmtui.session.lanes import LaneScore, times
 from vlmtui.text import counted, nats, one_line
 from vlmtui.ui.actions import bindings
@@ -196,7 +196,7 @@ class FanOutScreen(Screen[Leave]):
         lane = self.fan_out.lanes[number]
         self.current = number
         self._panel.show_answer(lane.answer)
-        if picture_changes(self.fan_out.plan):
+        if self.fan_out.plan.picture_changes:
             strip = self.query_one(PictureStrip)
             await strip.show(attachments_of(lane.request.prompt))
             await strip.fit(self.size.height)
