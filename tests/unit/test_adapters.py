@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from contextlib import AbstractAsyncContextManager
@@ -12,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from vlmtui.cli.engine import allow_adapters
 from vlmtui.domain.conversation import Modality, user_turn
 from vlmtui.domain.engine import LoraAdapter, adapter_for
 from vlmtui.domain.sampling import Sampling
@@ -23,7 +21,6 @@ from vlmtui.session.adapters import (
     adapters_near,
     find_adapter,
     list_adapters,
-    rank_for,
     takes_adapter,
     with_adapters,
 )
@@ -101,15 +98,12 @@ def test_a_plan_over_adapters_names_them_in_the_requests(tmp_path: Path) -> None
         parse_plan("adapter=none,/gone")
 
 
-def test_the_engine_is_loaded_for_the_adapters_of_the_command(tmp_path: Path) -> None:
-    one, other = make(tmp_path / "one", r=9), make(tmp_path / "other", r=64)
-    arguments = argparse.Namespace(adapter=None, fan_out=f"adapter={one},{other}", engine_arg=["dtype=float32"])
-    allow_adapters(arguments)
-    assert arguments.engine_arg == ["enable_lora=true", "max_lora_rank=64", "max_loras=2", "dtype=float32"]
-    assert rank_for([find_adapter(str(one))]) == 16
-    plain = argparse.Namespace(adapter=None, fan_out="seed=1,2", engine_arg=None)
-    allow_adapters(plain)
-    assert plain.engine_arg is None
+def test_the_engine_is_loaded_for_all_adapters(tmp_path: Path) -> None:
+    one, other = (find_adapter(str(make(tmp_path / name, r=rank))) for name, rank in (("one", 9), ("other", 64)))
+    model = resolve(REGISTRY, "shapes")
+    assert with_adapters(model, one).spec.engine_args["max_lora_rank"] == 16
+    arguments = with_adapters(model, one, other).spec.engine_args
+    assert arguments == {**model.spec.engine_args, "enable_lora": True, "max_lora_rank": 64, "max_loras": 4}
 
 
 def test_the_verdict_names_an_adapters_effect(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from vlmtui.cli.engine import (
     CommandEngines,
     add_engine_options,
     add_labels_option,
-    allow_adapters,
     models_on,
     prepare,
     ready_engine,
@@ -31,26 +30,27 @@ from vlmtui.domain.conversation import Attachment, Modality, RawPrompt, attachme
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.export.comparison import ENDINGS, FORMATS, difference_lines
+from vlmtui.export.comparison import ENDINGS, FORMATS, comparison_bytes, difference_lines
 from vlmtui.files import write_output
 from vlmtui.inspection.answer_diff import tally_text
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.grounding import PlacedMark, Size
 from vlmtui.inspection.raw_prompt_check import Finding, FindingKind, check_raw
-from vlmtui.inspection.replay import Comparison, MediaRecord
+from vlmtui.inspection.replay import Comparison
 from vlmtui.media.images import as_png
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import check_attachments
 from vlmtui.registry.schema import Grounding
-from vlmtui.session.adapters import find_adapter
+from vlmtui.session.adapters import NONE, find_adapter, with_adapters
 from vlmtui.session.answer_json import answer_json, labels_of, tokens_json
 from vlmtui.session.answer_places import AnswerPlaces, draw_places, range_line, read_places, resized_by_rule
+from vlmtui.session.engines import is_remote
 from vlmtui.session.fan_out import (
+    ADAPTER,
     ENGINE,
     Plan,
     changed_pictures,
     parse_plan,
-    picture_changes,
     plan_of,
     planned_specs,
     verdict,
@@ -77,8 +77,6 @@ _TOKEN_OPTIONS = ("mode", "raw_prompt", "logprobs", "fan_out", "on")
 """Options with which the JSON also lists tokens."""
 _NEVER_SENT = frozenset({FindingKind.TOO_FEW, FindingKind.NOT_TAKEN})
 """Findings that --force does not override: an attachment without a placeholder may crash the engine."""
-_EMBEDDED_BYTES_MAX = 100_000_000
-"""Most bytes of an attachment that --export embeds; for larger ones it writes only the hash."""
 _LISTED_PLACES_MAX = 20
 _PLAIN_FORMATS = frozenset({"json", "brackets", "point_tags"})
 """Coordinate formats that need no special tokens."""
@@ -182,8 +180,7 @@ def ask(arguments: argparse.Namespace) -> int:
     plan = _fan_out_plan(arguments)
     _check_usage(arguments, plan)
     arguments.set_parameters = with_labels(arguments, arguments.set_parameters)
-    allow_adapters(arguments)
-    asked = _Ask(arguments, prepare(arguments), plan)
+    asked = _Ask(arguments, _with_adapters(prepare(arguments), arguments.adapter, plan), plan)
     asked.plan_lanes()
     return run_interruptible(asked.run)
 
@@ -259,7 +256,9 @@ class _Ask:
                 for label, share in sorted(labels.items(), key=lambda one: -(one[1] or 0.0)):
                     note(f"{'?' if share is None else f'{share:.3f}':>7}  {label}")
         if self.arguments.export is not None:
-            _write_comparison(self.arguments.export, comparison, lanes.attachments())
+            target = Path(self.arguments.export)
+            write_output(target, comparison_bytes(comparison, target, self.setup.application.paths.media))
+            note(f"Written: {target}")
         if failures:
             raise failures[0].error()
         for lane in lanes:
@@ -344,7 +343,6 @@ class _Ask:
             ]
         if problem := why_identical(plan, sampling):
             note(f"warning: {problem}")
-        changes = picture_changes(plan)
         return planned_specs(
             plan,
             family,
@@ -354,7 +352,7 @@ class _Ask:
             raw=raw,
             logprobs=arguments.logprobs,
             adapter=adapter,
-            pictures=changed_pictures(changes, turns, application.paths.media) if changes else None,
+            pictures=changed_pictures(plan.picture_changes, turns, application.paths.media),
             families={label: model.family for label, model in zip(plan.engines, self.models, strict=True)},
         )
 
@@ -436,6 +434,16 @@ def _fan_out_plan(arguments: argparse.Namespace) -> Plan | None:
     return parse_plan(arguments.fan_out) if arguments.fan_out is not None else None
 
 
+def _with_adapters(setup: AskSetup, folder: str | None, plan: Plan | None) -> AskSetup:
+    """Return the setup with the engine arguments for the LoRA adapters of --adapter and --fan-out. Raises VlmtuiError
+    if one is missing."""
+    planned = plan.axes.get(ADAPTER, ()) if plan is not None else ()
+    adapters = [find_adapter(str(one)) for one in (folder, *planned) if one and one != NONE]
+    if not adapters or is_remote(setup.model):
+        return setup
+    return msgspec.structs.replace(setup, model=with_adapters(setup.model, *adapters))
+
+
 def _check_usage(arguments: argparse.Namespace, plan: Plan | None) -> None:
     """Raise VlmtuiError(BAD_USAGE) for options that cannot be combined."""
     if arguments.question is None and (arguments.raw_prompt is None or arguments.mode == "both"):
@@ -457,8 +465,8 @@ def _check_usage(arguments: argparse.Namespace, plan: Plan | None) -> None:
     for name in plan.axes if plan is not None and arguments.raw_prompt is not None else ():
         if name not in (*PARAMETERS, ENGINE):
             raise _bad_usage(f"--raw-prompt is sent as it is: it cannot be fanned out over {name}.")
-    if arguments.export is not None:
-        _export_suffix(arguments.export)
+    if arguments.export is not None and Path(arguments.export).suffix.lower() not in FORMATS:
+        raise _bad_usage(f"Can't tell the format of {arguments.export}: its name must end in {ENDINGS}.")
 
 
 def _bad_usage(problem: str) -> VlmtuiError:
@@ -488,33 +496,6 @@ def _likelihood_json(score: LaneScore) -> dict[str, object]:
         "tokens": score.tokens,
         "largest_drop": None if drop is None else msgspec.to_builtins(drop),
     }
-
-
-def _export_suffix(name: str) -> str:
-    """Return the extension of an export file. Raises VlmtuiError(BAD_USAGE) for an unknown extension."""
-    suffix = Path(name).suffix.lower()
-    if suffix not in FORMATS:
-        raise VlmtuiError(ErrorKind.BAD_USAGE, f"Can't tell the format of {name}: its name must end in {ENDINGS}.")
-    return suffix
-
-
-def _write_comparison(name: str, comparison: Comparison, attachments: Sequence[Attachment]) -> None:
-    """Write an export file, with the attachments embedded. Raises VlmtuiError."""
-    paths = {item.sha256: Path(item.path) for item in attachments}
-
-    def read(item: MediaRecord) -> bytes | None:
-        path = paths.get(item.sha256)
-        try:
-            if path is not None and path.stat().st_size <= _EMBEDDED_BYTES_MAX:
-                return path.read_bytes()
-            reason = "is too large for the document"
-        except OSError:
-            reason = "is gone from the disk"
-        note(f"warning: {item.name} {reason}: only its hash is written.")
-        return None
-
-    write_output(Path(name), FORMATS[_export_suffix(name)](comparison, read))
-    note(f"Written: {name}")
 
 
 def _note_waiting(lane: Lane) -> None:

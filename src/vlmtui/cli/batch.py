@@ -13,8 +13,6 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import msgspec
-
 from vlmtui.cli.attachments import add_media_options
 from vlmtui.cli.engine import (
     AskSetup,
@@ -25,6 +23,7 @@ from vlmtui.cli.engine import (
     open_loaded,
     prepare,
     run_interruptible,
+    sampling_of,
     with_labels,
 )
 from vlmtui.cli.output import StatusLine, note, print_json
@@ -41,7 +40,6 @@ from vlmtui.registry.match import EXAMPLE
 from vlmtui.session.batch.items import BatchItem, BatchReader, Item, MediaSource, items_over_files, repeated_items
 from vlmtui.session.batch.results import OutputFile, batch_page, score_of, write_csv
 from vlmtui.session.batch.run import BatchEngine, BatchJob, ItemResult, Tally, answer_items, check_media_cache
-from vlmtui.session.dials import with_default_parameters, with_parameters
 from vlmtui.session.generation import Answer, waiting_line
 from vlmtui.text import one_line
 
@@ -424,17 +422,11 @@ def _job(setup: AskSetup, arguments: argparse.Namespace) -> BatchJob:
 
 
 def _sampling(setup: AskSetup, arguments: argparse.Namespace) -> Sampling:
-    """Return the sampling of items that set none themselves: the settings, overridden by options and --set. With
-    --num-prompts, the sampling of vLLM's example script overrides the settings, unless the model family's record has a
-    sampling. Raises VlmtuiError."""
-    settings, family = setup.application.settings, setup.model.family
-    sampling = with_default_parameters(
-        settings.sampling.over(family.sampling), family, settings.parameters_of(family.family, setup.model.spec.name)
-    )
-    if arguments.num_prompts is not None and family.sampling is None:
-        unset = {name: value for name, value in _EXAMPLE_SAMPLING.items() if getattr(arguments, name) is None}
-        sampling = msgspec.structs.replace(sampling, **unset)
-    return with_parameters(sampling, family, arguments.settings)
+    """Return the sampling of items that set none themselves. With --num-prompts it is that of vLLM's example script,
+    unless options or the record of the model's family set one. Raises VlmtuiError."""
+    is_example = arguments.num_prompts is not None and setup.model.family.sampling is None
+    unset = {name: value for name, value in _EXAMPLE_SAMPLING.items() if getattr(arguments, name) is None}
+    return sampling_of(setup.application, setup.model, arguments.settings, **(unset if is_example else {}))
 
 
 def _check_usage(arguments: argparse.Namespace) -> None:

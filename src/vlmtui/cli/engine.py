@@ -16,16 +16,14 @@ import msgspec
 from vlmtui.bootstrap import Application, build
 from vlmtui.cli.output import LoadLine, note, stay_note
 from vlmtui.domain.engine import EngineInfo, EngineReady, LoadFailed, LoadProgress, read_backend
-from vlmtui.domain.sampling import PARAMETERS, Sampling
+from vlmtui.domain.sampling import PARAMETERS, Number, Sampling
 from vlmtui.engine.interface import Engine, WhenChanged
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.match import EXAMPLE, Model, resolve, with_engine_args, with_preset, with_trust
 from vlmtui.registry.routes import model_closed
-from vlmtui.session.adapters import NONE, find_adapter, rank_for
 from vlmtui.session.dials import with_default_parameters, with_parameters
 from vlmtui.session.engines import is_remote, release
-from vlmtui.session.fan_out import ADAPTER, parse_plan
 from vlmtui.session.lanes import HERE, find_engine
 from vlmtui.session.models import memory_need
 from vlmtui.text import one_line
@@ -133,26 +131,13 @@ def prepare(arguments: argparse.Namespace) -> AskSetup:
     return AskSetup(application, model, arguments.json, when_changed(arguments))
 
 
-def sampling_of(application: Application, model: Model, given: list[str] | None) -> Sampling:
-    """Return the sampling: --set (`given`) overrides the settings, which override the record of the model's family.
-    Raises VlmtuiError."""
+def sampling_of(application: Application, model: Model, given: list[str] | None, **example: Number) -> Sampling:
+    """Return the sampling: --set (`given`) overrides `example`, which overrides the settings, and these the record of
+    the model's family. Raises VlmtuiError."""
     settings, family = application.settings, model.family
     parameters = settings.parameters_of(family.family, model.spec.name)
     sampling = with_default_parameters(settings.sampling.over(family.sampling), family, parameters)
-    return with_parameters(sampling, family, given or [])
-
-
-def allow_adapters(arguments: argparse.Namespace) -> None:
-    """Add the engine arguments that the LoRA adapters of the command line need. Raises VlmtuiError if an adapter is
-    missing."""
-    folders = [arguments.adapter] if arguments.adapter else []
-    plan = parse_plan(arguments.fan_out) if arguments.fan_out is not None else None
-    if plan is not None:
-        folders += [str(value) for value in plan.axes.get(ADAPTER, ()) if value != NONE]
-    if folders:
-        rank = rank_for([find_adapter(folder) for folder in folders])
-        own = ["enable_lora=true", f"max_lora_rank={rank}", f"max_loras={len(folders)}"]
-        arguments.engine_arg = [*own, *(arguments.engine_arg or ())]
+    return with_parameters(msgspec.structs.replace(sampling, **example), family, given or [])
 
 
 def with_consent(model: Model, *, trust: bool) -> Model:

@@ -359,11 +359,9 @@ def export_comparison(comparison: Comparison, target: Path, media: Path) -> Path
         target = target.expanduser().absolute()
     except (RuntimeError, ValueError) as error:
         raise bad_input(f"{shown_name(target)} is not a path.", detail=str(error)) from error
-    encode = FORMATS.get(target.suffix.lower())
-    if encode is None:
+    if target.suffix.lower() not in FORMATS:
         raise bad_input(f"{shown_name(target)} has no known ending.", hint=f"The name must end in {ENDINGS}.")
-    data = encode(comparison, lambda record: stored_bytes(media, record.sha256))
-    return write_numbered(target.parent, target.name, data)
+    return write_numbered(target.parent, target.name, comparison_bytes(comparison, target, media))
 
 
 def with_media(comparison: Comparison, read: ReadMedia) -> Comparison:
@@ -376,9 +374,13 @@ def with_media(comparison: Comparison, read: ReadMedia) -> Comparison:
     return msgspec.structs.replace(comparison, attachments=tuple(filled(record) for record in comparison.attachments))
 
 
-def stored_bytes(media: Path, sha256: str) -> bytes | None:
-    """Return the stored file with this hash, or None."""
-    try:
-        return place(media, sha256).read_bytes()
-    except (OSError, VlmtuiError):
-        return None
+def comparison_bytes(comparison: Comparison, target: Path, media: Path) -> bytes:
+    """Return the comparison in the format that the target's suffix stands for, with the media of the folder `media`."""
+
+    def read(record: MediaRecord) -> bytes | None:
+        try:
+            return place(media, record.sha256).read_bytes()
+        except (OSError, VlmtuiError):
+            return None
+
+    return FORMATS[target.suffix.lower()](comparison, read)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -103,12 +102,6 @@ def list_adapters(folder: Path) -> list[Adapter]:
     return found
 
 
-def rank_for(adapters: Sequence[Adapter]) -> int:
-    """Return the smallest `max_lora_rank` of vLLM that is enough for all these adapters."""
-    highest = max((adapter.rank for adapter in adapters), default=1)
-    return next(rank for rank in RANKS if rank >= highest)
-
-
 def adapters_near(adapter: str, model: str = "") -> list[Adapter]:
     """Return the adapters in the subfolders of these folders, each adapter once: the parent of the current adapter's
     folder (`adapter`), the working directory, its `adapters` and `loras`, and `adapters` in the folder `model`.
@@ -138,6 +131,8 @@ def recorded_folder(folder: str) -> str:
 
 def with_adapters(model: Model, *adapters: Adapter) -> Model:
     """Return the model with the engine arguments that vLLM needs for these adapters."""
-    own = {"enable_lora": True, "max_lora_rank": rank_for(adapters), "max_loras": max(_SLOTS, len(adapters))}
+    highest = max(adapter.rank for adapter in adapters)
+    rank = next(rank for rank in RANKS if rank >= highest)
+    own = {"enable_lora": True, "max_lora_rank": rank, "max_loras": max(_SLOTS, len(adapters))}
     spec = msgspec.structs.replace(model.spec, engine_args={**model.spec.engine_args, **own})
     return msgspec.structs.replace(model, spec=spec)
