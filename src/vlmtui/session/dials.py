@@ -34,7 +34,9 @@ from vlmtui.registry.schema import UNKNOWN_THINKING, Family, Thinking
 
 _DEFAULT = "default"
 _FILE_BYTES_MAX = 1_000_000
-_FIELDS = ("stop", "stop_token_ids")
+_FIELDS: dict[str, object] = {"stop": (), "stop_token_ids": (), "skip_special_tokens": True}
+"""The dials that are fields of `Sampling`, with their values if they are not set."""
+_UNSET = object()
 _OF_FAMILY = (PROCESSOR, TEMPLATE)
 _REASONING = ("thinking", "effort", "thinking_budget")
 
@@ -77,7 +79,7 @@ def with_parameter(sampling: Sampling, family: Family | None, name: str, text: s
         hint = f"Names: {_names(family)}; processor.NAME, template.NAME."
         raise bad_input(f"{lacks} no parameter {name}.", hint=hint)
     if text.strip() == _DEFAULT:
-        return _unset(sampling, _as_variable(dial, family))
+        return _with_value(sampling, _as_variable(dial, family), _UNSET)
     if names_file(dial, text):
         text = _file_text(Path(text[1:]))
     value = read_dial(dial, text, arguments)
@@ -135,8 +137,9 @@ def of_family(sampling: Sampling) -> dict[str, object]:
 
 
 def with_family(sampling: Sampling, entries: Mapping[str, object]) -> Sampling:
-    """Return the sampling with these entries of `Sampling.extra`."""
-    return msgspec.structs.replace(sampling, extra={**sampling.extra, **entries})
+    """Return the sampling with these entries of `Sampling.extra` in place of those that `of_family` returns."""
+    others = {name: value for name, value in sampling.extra.items() if name not in _OF_FAMILY}
+    return msgspec.structs.replace(sampling, extra={**others, **entries})
 
 
 def variables_of(sampling: Sampling) -> dict[str, object]:
@@ -192,18 +195,9 @@ def parameter_help(family: Family, read: TemplateVariables) -> dict[str, Paramet
     return found
 
 
-def without_family(sampling: Sampling) -> Sampling:
-    """Return the sampling without arguments for the processor and variables for the chat template."""
-    return msgspec.structs.replace(
-        sampling, extra={name: value for name, value in sampling.extra.items() if name not in _OF_FAMILY}
-    )
-
-
 def described_extra(sampling: Sampling) -> dict[str, object]:
     """Return the parameters that are set in addition to the plain sampling parameters, by the names that users set."""
-    found: dict[str, object] = {name: value for name in _FIELDS if (value := getattr(sampling, name))}
-    if not sampling.skip_special_tokens:
-        found["skip_special_tokens"] = False
+    found = {name: value for name, unset in _FIELDS.items() if (value := getattr(sampling, name)) != unset}
     for name, value in sampling.extra.items():
         if name in (PROCESSOR, STRUCTURED) and isinstance(value, dict):
             found |= value
@@ -293,18 +287,18 @@ def structured_of(sampling: Sampling) -> Mapping[str, object]:
 
 
 def _with_value(sampling: Sampling, dial: str, value: object) -> Sampling:
+    """Return the sampling with a dial set; `_UNSET` unsets it."""
+    if dial in _FIELDS:
+        new = _FIELDS[dial] if value is _UNSET else tuple(value) if isinstance(value, list) else value
+        return msgspec.structs.replace(sampling, **{dial: new})
     if (entry := _entry(dial)) is not None:
         table, name = entry
-        return _with_entries(sampling, table, {name: value})
-    if dial == "thinking_budget":
-        return _with_extra(sampling, THINKING_BUDGET, value)
-    if dial in _FIELDS and isinstance(value, list):
-        return msgspec.structs.replace(sampling, **{dial: tuple(value)})
-    if dial == "skip_special_tokens":
-        return msgspec.structs.replace(sampling, skip_special_tokens=bool(value))
+        entries = {key: one for key, one in _table(sampling, table).items() if key != name}
+        return _with_extra(sampling, table, entries if value is _UNSET else {**entries, name: value})
     if dial in STRUCTURED_DIALS:
-        return _with_extra(sampling, STRUCTURED, {dial: value} if value is not False else {})
-    return _with_extra(sampling, dial, value)
+        return _with_extra(sampling, STRUCTURED, {} if value is _UNSET or value is False else {dial: value})
+    name = THINKING_BUDGET if dial == "thinking_budget" else dial
+    return _with_extra(sampling, name, {} if value is _UNSET else value)
 
 
 def _entry(dial: str) -> tuple[str, str] | None:
@@ -314,19 +308,6 @@ def _entry(dial: str) -> tuple[str, str] | None:
         return PROCESSOR, argument
     variable = template_variable(dial)
     return None if variable is None else (TEMPLATE, variable)
-
-
-def _unset(sampling: Sampling, dial: str) -> Sampling:
-    if (entry := _entry(dial)) is not None:
-        table, name = entry
-        return _with_extra(sampling, table, {key: one for key, one in _table(sampling, table).items() if key != name})
-    if dial == "thinking_budget":
-        return _with_extra(sampling, THINKING_BUDGET, {})
-    if dial in _FIELDS:
-        return msgspec.structs.replace(sampling, **{dial: ()})
-    if dial == "skip_special_tokens":
-        return msgspec.structs.replace(sampling, skip_special_tokens=True)
-    return _with_extra(sampling, STRUCTURED if dial in STRUCTURED_DIALS else dial, {})
 
 
 def _with_extra(sampling: Sampling, name: str, value: object) -> Sampling:

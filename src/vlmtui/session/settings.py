@@ -16,7 +16,6 @@ from vlmtui.session.dials import (
     of_family,
     with_family,
     with_family_defaults,
-    without_family,
 )
 from vlmtui.session.generation import make_request
 from vlmtui.text import one_line, quoted
@@ -44,10 +43,9 @@ class ChatSettings(msgspec.Struct, frozen=True):
         if self.family in (None, family.family):
             return msgspec.structs.replace(self, family=family.family)
         kept = {**self.kept, str(self.family): of_family(self.sampling)}
-        sampling = without_family(self.sampling)
-        if family.family in kept:
-            sampling = with_family(sampling, kept.pop(family.family))
-        else:
+        is_known = family.family in kept
+        sampling = with_family(self.sampling, kept.pop(family.family, {}))
+        if not is_known:
             sampling = with_family_defaults(sampling, family, defaults)
         return msgspec.structs.replace(self, sampling=sampling, family=family.family, kept=kept, adapter="")
 
