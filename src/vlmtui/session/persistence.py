@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -326,19 +326,24 @@ class Recorder:
             self._on_trouble(error)
 
     async def _write(self, pending: PendingAnswer) -> None:
-        if not pending.is_dirty:
+        if not pending.is_dirty or await self._is_done("an answer", self._put(pending)):
             return
+        if await self._ended_elsewhere(pending):
+            pending.is_over = True
+            self.abandon(pending)
+        else:
+            await self._write_again(pending.conversation)
+
+    async def _is_done(self, what: str, work: Awaitable[object]) -> bool:
+        """Await a write. Return False if the store no longer has what it belongs to. Raises StoreError."""
         try:
-            await self._put(pending)
+            await work
         except StoreError:
             raise
         except VlmtuiError as error:
-            _log.warning("an answer could not be stored where it belongs: %s", error.message)
-            if await self._ended_elsewhere(pending):
-                pending.is_over = True
-                self.abandon(pending)
-                return
-            await self._write_again(pending.conversation)
+            _log.warning("%s could not be stored where it belongs: %s", what, error.message)
+            return False
+        return True
 
     async def _put(self, pending: PendingAnswer) -> None:
         """Write a pending answer, and note its ids and how much of it is stored."""
@@ -392,25 +397,18 @@ class Recorder:
         stored with it."""
         turn, left_out = exchange.user_id, exchange.is_left_out
         if turn is not None:
-            try:
-                await self.store.run(lambda store: store.leave_out(turn, left_out))
-            except StoreError:
-                raise
-            except VlmtuiError as error:
-                _log.warning("a turn whose attachments are left out is gone: %s", error.message)
+            work = self.store.run(lambda store: store.leave_out(turn, left_out))
+            await self._is_done("whether attachments are left out", work)
         if exchange.is_left_out == left_out:
             self._left_out = [other for other in self._left_out if other is not exchange]
 
     async def _write_draft(self, conversation: LiveConversation, draft: StoredDraft) -> None:
-        work = partial(write_draft, conversation=conversation.id, model=conversation.model, draft=draft)
-        try:
-            conversation.id = await self.store.run(work)
-        except StoreError:
-            raise
-        except VlmtuiError as error:
-            _log.warning("a draft's conversation is gone: %s", error.message)
-            await self._write_again(conversation)
+        async def write() -> None:
             work = partial(write_draft, conversation=conversation.id, model=conversation.model, draft=draft)
             conversation.id = await self.store.run(work)
+
+        if not await self._is_done("a draft", write()):
+            await self._write_again(conversation)
+            await write()
         if self._drafts.get(conversation) is draft:
             del self._drafts[conversation]
