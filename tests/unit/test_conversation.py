@@ -72,7 +72,7 @@ def finished(text: str, turn: Turn, sampling: Sampling | None = None, model: Mod
 
 def told(conversation: Conversation) -> list[ConversationEvent]:
     events: list[ConversationEvent] = []
-    conversation.subscribers.add(events.append)
+    conversation.subscribers.append(events.append)
     return events
 
 
@@ -110,7 +110,7 @@ async def test_listeners_learn_of_the_start_and_end_of_an_answer(tmp_path: Path)
 async def test_an_unsubscribed_listener_hears_nothing(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         events: list[ConversationEvent] = []
-        unsubscribe = conversation.subscribers.add(events.append)
+        unsubscribe = conversation.subscribers.append(events.append)
         both = told(conversation)
         unsubscribe()
         unsubscribe()
@@ -279,7 +279,7 @@ async def test_excluded_attachments_stay_excluded_until_included(tmp_path: Path)
         await conversation.answers.answer(engine, conversation.begin(MODEL, engine.info))
         assert next(turn.attachments for turn in conversation.turns_until()) == (PICTURE,)
         events: list[object] = []
-        conversation.subscribers.add(events.append)
+        conversation.subscribers.append(events.append)
         exchange = conversation.leave_out_oldest()
         assert exchange is not None and exchange is conversation.last
         assert events == [AttachmentsLeftOut(exchange)]

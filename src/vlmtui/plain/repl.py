@@ -317,7 +317,7 @@ class Repl:
         chat = self._holder.require_chat()
         if not self._is_subscribed:
             self._is_subscribed = True
-            chat.subscribers.add(self._conversation_changed)
+            chat.subscribers.append(self._conversation_changed)
             self._holder.take_typed()
         return chat
 

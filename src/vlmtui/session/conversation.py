@@ -24,10 +24,11 @@ from vlmtui.session.exchange import (
     AnswerReplaced,
     AttachmentsLeftOut,
     Branch,
+    ConversationEvent,
     Exchange,
     Sibling,
     Siblings,
-    Subscribers,
+    Subscriber,
     count_attachments,
     turns_until,
 )
@@ -104,8 +105,8 @@ class MessageQueue:
 
 
 class Conversation:
-    """The open conversation. It owns its exchanges, and no other class changes them. `subscribers` get every event;
-    `opened` is called after `open`."""
+    """The open conversation. It owns its exchanges, and no other class changes them. `opened` is called
+    after `open`."""
 
     def __init__(self, settings: ChatSettings, recorder: Recorder, opened: Callable[[], None] = lambda: None) -> None:
         self.settings = settings
@@ -119,9 +120,14 @@ class Conversation:
         self.live = LiveConversation()
         self.editing: Exchange | None = None
         """The exchange that the next message replaces, on a new branch."""
-        self.subscribers = Subscribers()
-        self.answers = LiveAnswers(recorder, self.subscribers.notify)
+        self.subscribers: list[Subscriber] = []
+        """Called with every event, in the event loop."""
+        self.answers = LiveAnswers(recorder, self._notify)
         """The running answers."""
+
+    def _notify(self, event: ConversationEvent) -> None:
+        for subscriber in list(self.subscribers):
+            subscriber(event)
 
     # -- state
 
@@ -238,7 +244,7 @@ class Conversation:
         if exchange is not self.last:
             exchange, self.editing = self.branch.end_at(exchange), None
         self._begin(exchange, self._generation(self.turns_until(exchange), model, info))
-        self.subscribers.notify(AnswerReplaced(exchange))
+        self._notify(AnswerReplaced(exchange))
         return exchange
 
     def repeats_greedily(self, info: EngineInfo | None, of: Exchange | None = None) -> bool:
@@ -256,7 +262,7 @@ class Conversation:
         """Add a finished answer to the last exchange, and show it. Raises VlmtuiError if that is not possible now."""
         self._require_last(exchange)
         self._record(exchange, made)
-        self.subscribers.notify(AnswerReplaced(exchange))
+        self._notify(AnswerReplaced(exchange))
         await self.recorder.flush()
 
     async def fork(self, turn: Turn, made: Generation, *, instead_of: Exchange | None = None) -> Exchange:
@@ -348,7 +354,7 @@ class Conversation:
     def _leave_out(self, exchange: Exchange, left_out: bool) -> Exchange:
         exchange.is_left_out = left_out
         self.recorder.save_left_out(exchange)
-        self.subscribers.notify(AttachmentsLeftOut(exchange))
+        self._notify(AttachmentsLeftOut(exchange))
         return exchange
 
     def attachments_by_number(self) -> dict[int, Attachment]:

@@ -248,28 +248,6 @@ ConversationEvent = RequestSent | AnswerReplaced | AnswerEnded | AttachmentsLeft
 Subscriber = Callable[[ConversationEvent], None]
 
 
-class Subscribers:
-    """The subscribers of a conversation's events."""
-
-    def __init__(self) -> None:
-        self._subscribers: dict[object, Subscriber] = {}
-
-    def add(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call `subscriber` with every event from now on, in the event loop. Return a function that unsubscribes."""
-        key = object()
-        self._subscribers[key] = subscriber
-
-        def remove() -> None:
-            self._subscribers.pop(key, None)
-
-        return remove
-
-    def notify(self, event: ConversationEvent) -> None:
-        """Call all subscribers, in the order of subscription."""
-        for subscriber in list(self._subscribers.values()):
-            subscriber(event)
-
-
 class Sibling(msgspec.Struct, frozen=True):
     """Names a turn by its position: `number`, from 1, among the siblings of the turn `of`."""
 

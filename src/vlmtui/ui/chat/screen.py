@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
@@ -98,7 +98,6 @@ class ChatScreen(Screen[None]):
         """The parts with methods `action_ID`."""
         self._changing: object = None
         """The state for which the footer was refreshed last."""
-        self._unsubscribe: Callable[[], None] = lambda: None
         self._filled = asyncio.Event()
         """Set once the screen shows its conversation."""
 
@@ -116,7 +115,7 @@ class ChatScreen(Screen[None]):
         yield FooterBar()
 
     async def on_mount(self) -> None:
-        self._unsubscribe = self.chat.subscribers.add(self._post_event)
+        self.chat.subscribers.append(self._post_event)
         self.screen_layout_refresh_signal.subscribe(self, self._keep_notes_above_composer)
         self.query_one(Composer).focus()
         await self._fill_transcript()
@@ -139,7 +138,8 @@ class ChatScreen(Screen[None]):
         self.query_one(ChatFrame).show_title_soon()
 
     def on_unmount(self) -> None:
-        self._unsubscribe()
+        if self._post_event in self.chat.subscribers:
+            self.chat.subscribers.remove(self._post_event)
 
     @on(ComposerPanel.MessageWritten)
     async def _message_written(self) -> None:
