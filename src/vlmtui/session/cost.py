@@ -63,31 +63,20 @@ class CostEstimate(msgspec.Struct, frozen=True):
     """Number of attachments without an estimate."""
     context: int | None
     """The context length in tokens; None: unknown."""
+    why: str = ""
+    """Why the engine can't count them; empty: it is not loaded yet."""
 
     @property
     def text(self) -> str:
-        """The estimate as a sentence for display."""
-        return f"{self.summary} (an estimate until the model is loaded)."
-
-    @property
-    def summary(self) -> str:
-        """`Attachments take ~1,200 of 8,192 tokens`, the beginning of a sentence."""
+        """The estimate for display: `Attachments take ~1,200 of 8,192 tokens (an estimate until the model is
+        loaded).`"""
+        if not self.tokens:
+            return self.why
         total = f"~{sum(self.tokens.values()):,}"
         used = f"{total} of {self.context:,}" if self.context else total
         more = f", and {self.unknown} unknown" if self.unknown else ""
-        return f"Attachments take {used} tokens{more}"
-
-
-class Uncounted(msgspec.Struct, frozen=True):
-    """The reason why the engine can't count the tokens, and an estimate instead."""
-
-    why: str
-    estimate: CostEstimate | None
-
-    @property
-    def text(self) -> str:
-        """The estimate, if there is one, and the reason, for display."""
-        return self.why if self.estimate is None else f"{self.estimate.summary} (an estimate). {self.why}"
+        how = f"an estimate). {self.why}" if self.why else "an estimate until the model is loaded)."
+        return f"Attachments take {used} tokens{more} ({how}"
 
 
 def tokens_before_attaching(
@@ -112,7 +101,7 @@ def cost_of(ready: PromptReady, message: list[DraftToken], context: int) -> Cost
     return Cost(len(ready.token_ids), context, tokens)
 
 
-Outcome = Cost | CostEstimate | Uncounted | VlmtuiError | None
+Outcome = Cost | CostEstimate | VlmtuiError | None
 """The cost of a draft, or why it can't be sent; None: nothing to show."""
 
 
@@ -127,7 +116,8 @@ async def draft_cost(chat: Conversation, controller: AppEngines) -> Outcome:
         if engine is None or info is None or controller.state is not EngineState.READY:
             return draft_estimate(chat, controller)
         if why := lack(info, "render_only"):
-            return Uncounted(why, draft_estimate(chat, controller))
+            estimate = draft_estimate(chat, controller) or CostEstimate({}, 0, None)
+            return msgspec.structs.replace(estimate, why=why)
         tokens = draft.tokens
         return cost_of(await render(engine, request.prompt, request.sampling), tokens, info.max_model_len)
     except VlmtuiError as error:

@@ -8,7 +8,7 @@ from textual.timer import Timer
 
 from vlmtui.domain.dials import PROCESSOR
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
-from vlmtui.session.cost import Cost, CostEstimate, Outcome, Uncounted, draft_cost, draft_estimate
+from vlmtui.session.cost import Cost, CostEstimate, Outcome, draft_cost, draft_estimate
 from vlmtui.session.engines import EngineState
 from vlmtui.text import one_line
 from vlmtui.ui.chat.part import ChatPart
@@ -59,7 +59,7 @@ class PromptCost(ChatPart):
                 bar.tell_tokens(outcome.tokens)
                 remedy = Remedy.SHRINK_MESSAGE if outcome.is_too_much else None
                 bar.tell_cost(outcome.text, remedy, too_much=outcome.is_too_much)
-            case CostEstimate() | Uncounted():
+            case CostEstimate():
                 bar.tell_cost(outcome.text)
             case VlmtuiError():
                 remedy = Remedy.SHRINK_MESSAGE if outcome.kind is ErrorKind.CONTEXT_TOO_LONG else None
