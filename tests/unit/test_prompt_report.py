@@ -15,10 +15,10 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.session.generation import Answer, make_request, media_items, run_turn
-from vlmtui.session.media_facts import media_facts
 from vlmtui.session.prompt_report import (
     PromptReport,
     answer_tokens,
+    media_facts,
     part_file,
     part_text,
     prompt_pieces,

@@ -46,13 +46,11 @@ from vlmtui.session.lanes import (
     with_seed,
 )
 from vlmtui.session.persistence import LiveConversation
-from vlmtui.session.prompt_report import PromptReport
+from vlmtui.session.prompt_report import ALTERNATIVES, PromptReport
 from vlmtui.session.resume import Generation
 
 _NAME = re.compile(r"[^\s./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]{0,79}")
 _BYTES_MAX = 10_000_000
-ALTERNATIVES = 5
-"""Alternatives to request for each token."""
 TEMPLATE = "from the record"
 RENDERED = "from the chat template"
 

@@ -21,13 +21,13 @@ from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_numbered
 from vlmtui.session.generation import PromptMedia, media_items
-from vlmtui.session.media_facts import media_facts
 from vlmtui.session.prompt_report import (
     PARTS,
     AnswerToken,
     Part,
     PromptReport,
     answer_tokens,
+    media_facts,
     part_file,
     part_text,
     prompt_pieces,
