@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _FOREVER = ("forever", "-1")
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _NAMES = ((3600.0, "hour"), (60.0, "minute"), (1.0, "second"))
 
 
@@ -14,23 +17,12 @@ def parse_duration(text: str) -> float | None:
     cleaned = text.strip().lower()
     if cleaned in _FOREVER:
         return None
-    if _is_number(cleaned):
+    if re.fullmatch(_NUMBER, cleaned):
         return float(cleaned)
-    seconds, number = 0.0, ""
-    for char in cleaned or "?":
-        if char in _UNITS and _is_number(number):
-            seconds, number = seconds + float(number) * _UNITS[char], ""
-        else:
-            number += char
-    if number:
+    if not re.fullmatch(f"(?:{_NUMBER}[dhms])+", cleaned):
         message = f"{text!r} is not a duration."
         raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="Write 5m, 90s, 1h30m, 30d, 0 or forever.")
-    return seconds
-
-
-def _is_number(text: str) -> bool:
-    whole, point, part = text.partition(".")
-    return text.isascii() and whole.isdecimal() and (part.isdecimal() or not point)
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(f"({_NUMBER})(.)", cleaned))
 
 
 def describe_duration(seconds: float) -> str:

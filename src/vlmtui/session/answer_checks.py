@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NoReturn
 
 from vlmtui.processes import limit_process
@@ -118,32 +119,17 @@ def _fault(schema: Any, draft: Any) -> str | None:
                 waiting.append((specification.create_resource(found.contents), found.resolver))
         here += [id(one) for name in _SAME_PLACE for one in _schemas(contents.get(name))]
         waiting += [(one, resolver.in_subresource(one)) for one in resource.subresources()]
-    return "it refers to itself without end" if _has_cycle(leads_to) else None
+    try:
+        TopologicalSorter(leads_to).prepare()
+    except CycleError:
+        return "it refers to itself without end"
+    return None
 
 
 def _schemas(value: object) -> Iterator[object]:
     """Yield the value, and the values in it: a keyword has one schema, a list of them, or one by name."""
     yield value
     yield from value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
-
-
-def _has_cycle(leads_to: dict[int, list[int]]) -> bool:
-    """Return True if a graph has a cycle: if nodes remain after all without outgoing edges are removed, again and
-    again (Kahn's algorithm). `leads_to`: the nodes to which each node has an edge."""
-    left = {node: {one for one in edges if one in leads_to} for node, edges in leads_to.items()}
-    before: dict[int, list[int]] = {node: [] for node in left}
-    for node, edges in left.items():
-        for one in edges:
-            before[one].append(node)
-    free = [node for node, edges in left.items() if not edges]
-    while free:
-        node = free.pop()
-        del left[node]
-        for one in before[node]:
-            left[one].discard(node)
-            if not left[one]:
-                free.append(one)
-    return bool(left)
 
 
 def _refuse_constant(name: str) -> NoReturn:
