@@ -196,7 +196,6 @@ def sources(paths: Paths, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _variable(name: str) -> str:
-    """The environment variable of a setting."""
     return ENVIRONMENT_PREFIX + name.rpartition(".")[2].upper()
 
 

@@ -19,8 +19,6 @@ _BYTES_MAX = 10_000_000
 
 
 class _TrustedFolder(msgspec.Struct, frozen=True):
-    """A folder whose code is trusted."""
-
     folder: str
     files: dict[str, str]
     """SHA-256 by name, as `RemoteCode.files`."""

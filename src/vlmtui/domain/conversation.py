@@ -68,8 +68,6 @@ Role = Literal["system", "user", "assistant"]
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):
-    """A piece of text."""
-
     text: str
 
 

@@ -184,7 +184,6 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def media_tokens(self) -> int:
-        """Prompt tokens that represent media."""
         return self.image_tokens + self.video_tokens + self.audio_tokens
 
     @property

@@ -75,8 +75,6 @@ class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricsSample(msgspec.Struct, frozen=True, kw_only=True):
-    """The metrics at one time."""
-
     at: float
     """Seconds since 1970, by the clock of the worker's machine."""
     metrics: EngineMetrics

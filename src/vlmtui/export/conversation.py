@@ -275,8 +275,6 @@ def _line(text: str) -> str:
 
 
 class Format(NamedTuple):
-    """An export format."""
-
     suffixes: tuple[str, ...]
     """File extensions, lower case; new files get the first."""
     render: Callable[[Document, Place], ExportText]

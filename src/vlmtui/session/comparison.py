@@ -216,8 +216,6 @@ def _token_at(side: Side, index: int) -> TokenAt | None:
 
 
 class LoadedComparison(msgspec.Struct, frozen=True):
-    """A comparison from the store."""
-
     created_ms: int
     """Milliseconds since 1970, UTC."""
     document: Comparison
@@ -451,7 +449,6 @@ class PromptComparison:
         return raw_prompt(self.family, self.turns, variables_of(self.sampling))
 
     def raw_prompt(self) -> RawPrompt:
-        """Return the raw prompt as edited."""
         return RawPrompt(text=self.draft.text, attachments=self.raw_attachments())
 
     def raw_attachments(self) -> tuple[Attachment, ...]:
@@ -462,7 +459,6 @@ class PromptComparison:
             return self.attachments
 
     def special_tokens(self) -> frozenset[str]:
-        """Return the texts of the known special tokens."""
         known = {*self.info.special_tokens, *self.info.stop_tokens, *self.family.stop_tokens}
         return frozenset(known if self.info.special_tokens else known | own_tokens(self.family)) - {"@eos_token"}
 

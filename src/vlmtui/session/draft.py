@@ -139,7 +139,6 @@ class Draft:
         return end
 
     def only_tokens(self) -> str:
-        """The text reduced to its tokens."""
         return "".join(self.text[token.start : token.end] for token in self.tokens)
 
     def next_number(self, above: int = 0) -> int:
@@ -179,7 +178,6 @@ class Draft:
         return moved_cursor
 
     def fill(self, number: int, attachment: Attachment) -> None:
-        """Set the attachment for a number."""
         self._pending.pop(number, None)
         self._known[number] = attachment
 
@@ -189,7 +187,6 @@ class Draft:
         self._known.pop(number, None)
 
     def put(self, text: str, attachments: Mapping[int, Attachment]) -> None:
-        """Replace the message and its attachments."""
         self.text = text
         self._known = dict(attachments)
 

@@ -326,7 +326,6 @@ class Branch:
         return everything[: everything.index(exchange)] if exchange in everything else everything
 
     def find(self, answer: TurnId) -> Exchange | None:
-        """Return the exchange of a stored answer."""
         return next((exchange for exchange in self.all if exchange.answer_id == answer), None)
 
     def end_at(self, exchange: Exchange) -> Exchange:

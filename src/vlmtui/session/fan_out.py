@@ -542,7 +542,6 @@ class FanOut:
         return self.lanes.document(first=self.base)
 
     def report(self, number: int) -> PromptReport:
-        """Return a lane as a report for the inspector."""
         lane = self.lanes[number]
         return PromptReport.of_answer(lane.spec.label, lane.answer, request=lane.request, info=lane.info)
 

@@ -266,7 +266,6 @@ def tags_of(family: Family) -> ThinkingTags:
 
 
 def answer_to(request: GenerateRequest, family: Family) -> Answer:
-    """Return an empty answer to a request."""
     return Answer(request.request_id, thought=ThoughtMeter(tags_of(family)))
 
 

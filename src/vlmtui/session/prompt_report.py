@@ -227,7 +227,6 @@ def require_same(engine: Engine, inspected: PromptReport) -> None:
 
 
 def _pieces(ids: Sequence[int], vocabulary: Vocabulary) -> list[Piece]:
-    """Return tokens of an answer as pieces."""
     special = frozenset(token for token in ids if token in vocabulary and vocabulary[token].special)
     data = {token: found for token in ids if token in vocabulary and (found := vocabulary[token].data) is not None}
     return PromptTokens(ids=tuple(ids), texts=texts_of(ids, vocabulary), special_ids=special, raw_bytes=data).pieces()

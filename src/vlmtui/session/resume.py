@@ -104,7 +104,6 @@ def is_of_engine(record: GenerationRecord, info: EngineInfo) -> bool:
 
 
 def record_sha256(family: Family) -> str:
-    """Return the SHA-256 of a family's record as hex."""
     return hashlib.sha256(msgspec.json.encode(family, order="deterministic")).hexdigest()
 
 

@@ -119,8 +119,6 @@ def _without_fence(answer: str) -> str:
 
 
 class BatchItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A question of a batch."""
-
     line: int
     """The item's line in the file, from 1; its number if there is no file."""
     id: str

@@ -397,7 +397,6 @@ class ResultTable(Sequence[StoredResult]):
             raise unreadable(self.path, error) from error
 
     def show(self, shown: ResultFilter) -> None:
-        """Choose the rows to show."""
         self._shown = self._all
         if shown in (ResultFilter.FAILED, ResultFilter.WRONG):
             self._shown = [row for row in self._all if row.state == shown.value]

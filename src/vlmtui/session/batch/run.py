@@ -194,8 +194,6 @@ def _hash(value: object) -> str:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of a run."""
-
     answered: int = 0
     failed: int = 0
     answered_before: int = 0
@@ -213,7 +211,6 @@ class Tally:
         return self.answered + self.failed + self.answered_before + self.failed_before
 
     def count(self, result: ItemResult) -> None:
-        """Add a result of this run."""
         self.answered += result.is_answered
         self.failed += not result.is_answered
         if result.answer is not None:
@@ -374,8 +371,6 @@ async def answer_items(
 
 @dataclass(slots=True)
 class _Run:
-    """One run over the items."""
-
     job: BatchJob
     engine: BatchEngine
     engine_key: str
