@@ -107,17 +107,6 @@ async def test_listeners_learn_of_the_start_and_end_of_an_answer(tmp_path: Path)
         await conversation.answers.wait_until_over(exchange)
 
 
-async def test_an_unsubscribed_listener_hears_nothing(tmp_path: Path) -> None:
-    async with having(tmp_path) as conversation:
-        events: list[ConversationEvent] = []
-        unsubscribe = conversation.subscribers.append(events.append)
-        both = told(conversation)
-        unsubscribe()
-        unsubscribe()
-        await say(conversation, "Hi", "Hello")
-        assert events == [] and len(both) == 2
-
-
 async def test_a_request_stopped_before_it_is_sent_is_never_sent(tmp_path: Path) -> None:
     async with having(tmp_path) as conversation:
         engine = await engine_of(["never"])
