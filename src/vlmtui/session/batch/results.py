@@ -41,17 +41,6 @@ Name = str | int
 """An item's id; the line number if it has none."""
 
 
-class _Row(msgspec.Struct, gc=False):
-    """An item's state in the output and the input."""
-
-    key: str
-    failed: bool
-    number: int
-    """Its newest line in the output, from 0; -1: none."""
-    line: int
-    """Its line in the input, from 1; 0: not read yet."""
-
-
 class MatchedItem(NamedTuple):
     """An item of the input, and its newest line in the output."""
 
@@ -69,6 +58,10 @@ class LineHead(msgspec.Struct, frozen=True):
     key: str
     error: msgspec.Raw
 
+    @property
+    def name(self) -> Name:
+        return self.line if self.id is None else self.id
+
 
 class OutputFile:
     """The output file, locked for this process. Blocking; use it from one thread at a time, and close it."""
@@ -84,7 +77,10 @@ class OutputFile:
         """Bytes of an incomplete last line that were cut off when opening."""
         self.lines = 0
         """Lines in the file, including older lines of repeated items."""
-        self._rows: dict[Name, _Row] = {}
+        self._keys: dict[Name, tuple[str, bool]] = {}
+        """By item, of its newest line: the key, and whether it failed."""
+        self._inputs: dict[Name, LineNumber] = {}
+        """By item that was read: its line in the input."""
         self._size = 0
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,46 +112,38 @@ class OutputFile:
     def match(self, item: Item) -> MatchedItem:
         """Note that an item was read from the input, and return it with its newest line's key. A second item with the
         same id becomes a bad item."""
-        row = self._rows.setdefault(item.line if item.id is None else item.id, _Row("", False, -1, 0))
-        if row.line and item.id is not None:
-            error = bad_input(f"The id {quoted(item.id)} is also used in line {row.line}.", hint="Give it another id.")
+        name = item.line if item.id is None else item.id
+        if item.id is not None and (line := self._inputs.get(name)) is not None:
+            error = bad_input(f"The id {quoted(item.id)} is also used in line {line}.", hint="Give it another id.")
             return self.match(BadItem(line=item.line, failure=Failure.of(error)))
-        row.line = item.line
-        is_new = row.number < 0 or (row.failed and self._retries_failed)
-        return MatchedItem(item) if is_new else MatchedItem(item, row.key, row.failed)
+        self._inputs[name] = item.line
+        key, failed = self._keys.get(name, (None, False))
+        return MatchedItem(item) if failed and self._retries_failed else MatchedItem(item, key, failed)
 
     def tidy(self) -> None:
         """Replace the file atomically by a file with only the newest line of each item; errors about input lines that
         were corrected since are left out. Call it when the whole input has been read. Raises VlmtuiError."""
-        written = {name: row for name, row in self._rows.items() if row.number >= 0}
-        kept = {row.number: row for name, row in written.items() if isinstance(name, str) or row.line}
-        if len(kept) == self.lines:
+        keys = {name: one for name, one in self._keys.items() if isinstance(name, str) or name in self._inputs}
+        if len(keys) == self.lines:
             return
-        size = 0
+        newest = {msgspec.json.decode(data, type=LineHead).name: at for at, data in enumerate(_lines(self.path))}
+        kept, size = {newest[name] for name in keys}, 0
         with new_file(self.path.parent, self.path.name, durable=True) as new:
-            for number, data in enumerate(_lines(self.path)):
-                if number in kept:
+            for at, data in enumerate(_lines(self.path)):
+                if at in kept:
                     new.file.write(data)
                     size += len(data)
             new.replace(self.path)
             descriptor = os.dup(new.file.fileno())  # keeps the lock that an unfinished file has
         os.close(self._descriptor)
-        self._descriptor, self._size, self.lines = descriptor, size, len(kept)
-        for name, row in written.items():
-            if row.number not in kept:
-                self._rows[name] = _Row("", False, -1, row.line)
-        for number, row in enumerate(kept[at] for at in sorted(kept)):
-            row.number = number
+        self._descriptor, self._size, self.lines, self._keys = descriptor, size, len(kept), keys
 
     def close(self) -> None:
         os.close(self._descriptor)
 
     def _note(self, head: LineHead) -> None:
         """Record the next line of the file as its item's newest line."""
-        name = head.line if head.id is None else head.id
-        known = self._rows.get(name)
-        has_failed = bytes(head.error) != b"null"
-        self._rows[name] = _Row(head.key, has_failed, self.lines, known.line if known else 0)
+        self._keys[head.name] = head.key, bytes(head.error) != b"null"
         self.lines += 1
 
     def _read(self) -> None:
@@ -318,8 +306,8 @@ def batch_page(output: Path, model: str) -> str:
         shown = bad if result.state in ("failed", "wrong") else good
         if len(shown) < _PAGE_MAX:
             shown.append(result)
-    correct, expected, _ = score_of(output)
-    score = f"{correct:,} of {expected:,}: {share_text(correct, expected)}" if expected else "no expected answers"
+    right, expected = states["right"], states["right"] + states["wrong"]
+    score = f"{right:,} of {expected:,}: {share_text(right, expected)}" if expected else "no expected answers"
     return render_page(
         "batch.html",
         title=f"Batch {output.name}",
