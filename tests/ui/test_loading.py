@@ -16,7 +16,7 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 from vlmtui.session.answer_line import clock_text
 from vlmtui.session.engines import EngineState
-from vlmtui.session.load_times import LoadTimes, last_load, note_load
+from vlmtui.session.load_times import last_load_s, note_load
 from vlmtui.store.store import Store
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.composer import Composer
@@ -59,14 +59,14 @@ async def loading(app: VlmtuiApp, pilot: AppPilot) -> LoadCard:
 async def test_the_card_has_the_stage_the_time_left_and_the_keys(make_app: MakeApp) -> None:
     app = make_app(ScriptedHost(load=held_load(asyncio.Event())), initial_model="shapes")
     spec = resolve(Registry.bundled(), "shapes").spec
-    note_load(app.services.paths.state / "loads.json", spec, LoadTimes({"environment": 0, "weights": 30}, 108))
+    note_load(app.services.paths.state / "loads.json", spec, 108)
     async with app.run_test() as pilot:
         card = await loading(app, pilot)
         app.screen.query_one(LoadCard)._clock = lambda: app.engines.started_at + 12
         card.show()
         assert str(card.content).splitlines() == [
             "◐ Loading shapes · Weights  ━━━━━─────── ·43%  2 of 5 shards".replace("·43", " 43"),
-            "0:12 · ~1:08 left (last time 1:48) · Ctrl+X g l log · Esc stops it",
+            "0:12 · ~1:36 left (last time 1:48) · Ctrl+X g l log · Esc stops it",
         ]
         await pilot.press(*"hello", "enter", *"more")
         await until(pilot, lambda: app.screen.query_one(Composer).text == "more")
@@ -76,21 +76,17 @@ async def test_the_card_has_the_stage_the_time_left_and_the_keys(make_app: MakeA
 def test_the_time_of_a_load_is_stored_by_model(tmp_path: Path) -> None:
     file = tmp_path / "state" / "loads.json"
     one, other = (LoadSpec(name=name, model=name) for name in ("org/one", "org/other"))
-    times = LoadTimes({"environment": 0.0, "weights": 50.0}, 90.0)
-    note_load(file, one, times)
-    assert last_load(file, one) == times and last_load(file, other) is None
-    began = {LoadStage.ENVIRONMENT: 0.0}
-    assert [times.left_s(began, at) for at in (0, 30, 200)] == [90, 60, 0]
-    assert times.left_s({**began, LoadStage.WEIGHTS: 70.0}, 80.0) == 30
-    file.write_text('{"org/one vllm": 7}')
-    assert last_load(file, one) is None
+    note_load(file, one, 90.0)
+    assert last_load_s(file, one) == 90.0 and last_load_s(file, other) is None
+    file.write_text('{"org/one vllm": "soon"}')
+    assert last_load_s(file, one) is None
 
 
 async def test_a_load_is_timed(make_app: MakeApp) -> None:
     app = make_app(ScriptedHost(), initial_model="shapes")
     spec = resolve(Registry.bundled(), "shapes").spec
     async with app.run_test() as pilot:
-        await until(pilot, lambda: last_load(app.services.paths.state / "loads.json", spec) is not None)
+        await until(pilot, lambda: last_load_s(app.services.paths.state / "loads.json", spec) is not None)
         await until(pilot, lambda: not app.screen.query_one(LoadCard).display)
 
 

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
@@ -23,7 +23,6 @@ from vlmtui.domain.engine import (
     EngineStatus,
     LoadFailed,
     LoadProgress,
-    LoadStage,
     can_serve,
 )
 from vlmtui.domain.generation import Failure
@@ -95,8 +94,6 @@ class AppEngine:
         self.engine: Engine | None = None
         """None until connected, and after `stop`."""
         self.progress: LoadProgress | None = None
-        self.began: dict[LoadStage, float] = {}
-        """The start of each stage of the load, in seconds since `started_at`."""
         self.error: VlmtuiError | None = None
         """Why the load failed, or the engine died or hangs."""
         self.outdated: VlmtuiError | None = None
@@ -137,7 +134,6 @@ class AppEngine:
             match event:
                 case LoadProgress():
                     self.progress = event
-                    self.began.setdefault(event.stage, event.elapsed_s)
                     self._on_change(self)
                 case EngineReady():
                     self.change_to(EngineState.READY)
@@ -275,11 +271,6 @@ class AppEngines:
     @property
     def progress(self) -> LoadProgress | None:
         return self._current.progress if self._current is not None else None
-
-    @property
-    def began(self) -> Mapping[LoadStage, float]:
-        """The start of each stage of the load, in seconds since `started_at`."""
-        return self._current.began if self._current is not None else {}
 
     @property
     def started_at(self) -> float:

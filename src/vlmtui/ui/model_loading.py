@@ -18,7 +18,6 @@ from vlmtui.session.models import LoadCheck, LoadChecks, memory_need
 from vlmtui.text import counted, one_line
 
 if TYPE_CHECKING:
-    from vlmtui.session.load_times import LoadTimes
     from vlmtui.ui.app import VlmtuiApp
     from vlmtui.worker.backends.remote.probe import SeveralModels
 
@@ -34,7 +33,7 @@ class ModelLoading:
         self.first_error: VlmtuiError | None = None
         """Why the model with which the app was to begin is not loaded."""
         self._times_file = app.services.paths.state / "loads.json"
-        self.last_load: LoadTimes | None = None
+        self.last_load_s: float | None = None
         """How long the last load of the model that loads now took; None: unknown."""
         app.engines.on_death = self._tell_death
         app.engines.on_outdated = lambda error: app.tell(str(error), error.remedy, severity="warning")
@@ -235,18 +234,17 @@ class ModelLoading:
         self._app.start(partial(self._load, model, keep_former=keep_former), "engine")
 
     async def _load(self, model: Model, *, keep_former: bool) -> None:
-        from vlmtui.session.load_times import LoadTimes, note_load
+        from vlmtui.session.load_times import note_load
 
         controller, chat = self._app.engines, self._app.conversation.chat
         if chat is not None and controller.model is not None:
             again = " again" if controller.serves(model) else ""
             await chat.cancel(controller.engine, f"Stopped to load {one_line(model.spec.name)}{again}.")
-        self.last_load = None
+        self.last_load_s = None
         self._app.start(partial(self._look_up_last_load, model), "last load", exclusive=True)
         if await controller.start(model, keep_former=keep_former):
-            if controller.began and controller.info is not None:
-                times = LoadTimes({str(stage): at for stage, at in controller.began.items()}, controller.info.load_s)
-                await asyncio.to_thread(note_load, self._times_file, model.spec, times)
+            if controller.progress is not None and controller.info is not None:
+                await asyncio.to_thread(note_load, self._times_file, model.spec, controller.info.load_s)
             for text in controller.info.notes if controller.info is not None else ():
                 self._app.tell(text)
             if (screen := self._app.chat_screen()) is not None:
@@ -254,9 +252,9 @@ class ModelLoading:
             await controller.watch()
 
     async def _look_up_last_load(self, model: Model) -> None:
-        from vlmtui.session.load_times import last_load
+        from vlmtui.session.load_times import last_load_s
 
-        self.last_load = await asyncio.to_thread(last_load, self._times_file, model.spec)
+        self.last_load_s = await asyncio.to_thread(last_load_s, self._times_file, model.spec)
 
     async def _go_back(self) -> None:
         if await self._app.engines.go_back():

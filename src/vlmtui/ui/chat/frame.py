@@ -23,7 +23,6 @@ from vlmtui.session.conversation import Conversation, QueuedMessage, head_of
 from vlmtui.session.engines import AppEngines, EngineState, is_remote
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import PromptMedia, system_tokens
-from vlmtui.session.load_times import LoadTimes
 from vlmtui.session.prompt_report import prompt_media
 from vlmtui.session.settings import other_dials, shown_value
 from vlmtui.text import counted, growth, one_line, visible
@@ -196,10 +195,10 @@ class LoadCard(Static):
     }
     """
 
-    def __init__(self, chat: Conversation, engines: AppEngines, last_load: Callable[[], LoadTimes | None]) -> None:
-        """`last_load`: returns how long the model's last load took; None: unknown."""
+    def __init__(self, chat: Conversation, engines: AppEngines, last_load_s: Callable[[], float | None]) -> None:
+        """`last_load_s`: returns how many seconds the model's last load took; None: unknown."""
         super().__init__(markup=False)
-        self._last_load = last_load
+        self._last_load_s = last_load_s
         self._engines = engines
         self._chat = chat
         self._clock = time.monotonic
@@ -220,7 +219,7 @@ class LoadCard(Static):
         self.update(Content("\n").join(self._loading(name) if is_loading else self._failed(name)))
 
     def _loading(self, name: str) -> list[Content]:
-        engines, last = self._engines, self._last_load()
+        engines, last_s = self._engines, self._last_load_s()
         elapsed = max(0.0, self._clock() - engines.started_at)
         spinner = _SPINNER[int(elapsed) % len(_SPINNER)] if self.app.animation_level == "full" else _SPINNER[0]
         head = Content.assemble((f"{spinner} ", "$text-accent"), (f"Loading {name}", "bold"))
@@ -229,10 +228,10 @@ class LoadCard(Static):
                 head, (f" · {engines.progress.stage.label}  ", "$muted"), _measure(engines.progress)
             )
         told = clock_text(elapsed)
-        if last is not None:
-            left = last.left_s(engines.began, elapsed)
+        if last_s is not None:
+            left = last_s - elapsed
             told += f" · ~{clock_text(left)} left" if left >= 1 else " · longer than last time"
-            told += f" (last time {clock_text(last.took)})"
+            told += f" (last time {clock_text(last_s)})"
         keys = " · {show_log} log" + ("" if self._chat.queue else " · {stop} stops it")
         if engines.former is not None and engines.keeps_former:
             keys += f"; {one_line(engines.former.spec.name)} stays loaded until then"

@@ -106,7 +106,7 @@ class ChatScreen(Screen[None]):
         yield (frame := ChatFrame(self.chat, self.engines, cache=paths.thumbnails))
         yield MessageCursor(self.chat, frame.transcript)
         yield SearchBar()
-        yield LoadCard(self.chat, self.engines, lambda: self.main_app.models.last_load)
+        yield LoadCard(self.chat, self.engines, lambda: self.main_app.models.last_load_s)
         yield EditingBar(self.chat)
         yield QueueBar()
         prompts = PromptHistory(paths.state / "prompts.jsonl")
