@@ -256,33 +256,29 @@ class Sibling(msgspec.Struct, frozen=True):
 
 
 class Branch:
-    """The exchanges of a branch in order. Only `newest` are on screen; `load_older` adds older ones to them."""
+    """The exchanges of a branch in order. The first `older` of them are not on screen; `load_older` shows more."""
 
-    def __init__(self, older: Iterable[Exchange] = (), newest: Iterable[Exchange] = ()) -> None:
-        self._older = list(older)
-        self._newest = list(newest)
+    def __init__(self, exchanges: Iterable[Exchange] = (), *, older: int = 0) -> None:
+        self._all = list(exchanges)
+        self.older = older
 
     @property
     def newest(self) -> list[Exchange]:
-        return list(self._newest)
-
-    @property
-    def older(self) -> int:
-        """The number of exchanges before those in `newest`."""
-        return len(self._older)
+        """The exchanges on screen."""
+        return self._all[self.older :]
 
     @property
     def all(self) -> list[Exchange]:
-        return [*self._older, *self._newest]
+        return list(self._all)
 
     @property
     def last(self) -> Exchange | None:
-        return self._newest[-1] if self._newest else None
+        return self._all[-1] if self._all else None
 
     @property
     def branching(self) -> Exchange | None:
         """The last exchange whose message or answer has siblings."""
-        return next((exchange for exchange in reversed(self.all) if exchange.branches()), None)
+        return next((exchange for exchange in reversed(self._all) if exchange.branches()), None)
 
     def sibling_beside(self, by: int) -> Sibling | None:
         """Return the sibling `by` positions after the one on screen, in the last exchange with siblings: an answer if
@@ -306,27 +302,23 @@ class Branch:
     @property
     def attachments_above(self) -> int:
         """The number of attachments that later prompts include from exchanges older than `newest`."""
-        return count_attachments(self._older)
+        return count_attachments(self._all[: self.older])
 
     def load_older(self, limit: int) -> list[Exchange]:
         """Add up to `limit` older exchanges to the newest. Return the added exchanges, oldest first."""
-        at = max(0, len(self._older) - limit)
-        self._older, loaded = self._older[:at], self._older[at:]
-        self._newest = [*loaded, *self._newest]
-        return loaded
+        end, self.older = self.older, max(0, self.older - limit)
+        return self._all[self.older : end]
 
     def load(self, exchange: Exchange) -> None:
         """Add this exchange and all after it to `newest`."""
-        if exchange in self._older:
-            self.load_older(len(self._older) - self._older.index(exchange))
+        self.older = min(self.older, self._all.index(exchange))
 
     def until(self, exchange: Exchange | None) -> list[Exchange]:
         """Return all exchanges before this one; the whole branch for None."""
-        everything = self.all
-        return everything[: everything.index(exchange)] if exchange in everything else everything
+        return self._all[: self._all.index(exchange)] if exchange in self._all else self.all
 
     def find(self, answer: TurnId) -> Exchange | None:
-        return next((exchange for exchange in self.all if exchange.answer_id == answer), None)
+        return next((exchange for exchange in self._all if exchange.answer_id == answer), None)
 
     def end_at(self, exchange: Exchange) -> Exchange:
         """Make an exchange the last of the branch, and return it. If others followed, the returned exchange is a copy,
@@ -344,8 +336,8 @@ class Branch:
     def end_with(self, exchange: Exchange, *, instead_of: Exchange | None = None) -> None:
         """Append an exchange. `instead_of`: first remove this exchange and all after it."""
         if instead_of is not None:
-            self._newest = self._newest[: self._newest.index(instead_of)]
-        self._newest = [*self._newest, exchange]
+            del self._all[self._all.index(instead_of) :]
+        self._all.append(exchange)
 
 
 def _places(exchange: Exchange) -> list[tuple[TurnId | None, Siblings]]:

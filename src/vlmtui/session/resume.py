@@ -219,7 +219,7 @@ def load_conversation(store: Store, *, conversation: ConversationId) -> LoadedCo
             answer.structure = check_structure(record.sampling, answer.parts(answer.text).answer)
     return LoadedConversation(
         model=found.model,
-        branch=Branch(older, shown),
+        branch=Branch([*older, *shown], older=len(older)),
         draft=store.draft(conversation),
         settings=_settings([*above, *newest]),
     )
