@@ -12,7 +12,9 @@ import os
 import shlex
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from functools import partial
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -176,34 +178,30 @@ def check(arguments: argparse.Namespace) -> int:
     work = _record if arguments.cases[:1] == [_RECORD] else _check
     try:
         application = build({"keep_alive": "0"}, tell=note)
-        with tempfile.TemporaryDirectory(prefix="vlmtui-check-") as folder:
-            lab = Lab(application, arguments, Path(folder).resolve())
-            try:
-                return run_interruptible(partial(work, lab))
-            finally:
-                if lab.desks:
-                    lab.desks[0].close()
+        with tempfile.TemporaryDirectory(prefix="vlmtui-check-") as folder, ExitStack() as stack:
+            return run_interruptible(partial(work, Lab(application, arguments, Path(folder).resolve(), stack)))
     except VlmtuiError as error:
         print_error(error)
         return CANNOT
 
 
-class Lab(msgspec.Struct, frozen=True):
+@dataclass
+class Lab:
     """A run of the command: its results, and the engines that produced them."""
 
     application: Application
     arguments: argparse.Namespace
     folder: Path
     """A temporary folder for the processors' pixel values and drawn images."""
-    results: list[CheckResult] = []
-    engines: list[tuple[str, str, EngineInfo]] = []
+    stack: ExitStack
+    """Closed at the end of the run."""
+    results: list[CheckResult] = field(default_factory=list)
+    engines: list[tuple[str, str, EngineInfo]] = field(default_factory=list)
     """The engines so far: name on the command line, model name, facts."""
-    looks: list[tuple[str, bool]] = []
+    looks: list[tuple[str, bool]] = field(default_factory=list)
     """For each answer about images that was scored: the engine's name, and whether the answer depends on them."""
-    images: list[SentImage] = []
-    questions: list[QuestionResult] = []
-    desks: list[MediaDesk] = []
-    """The media of batch files, if there are any."""
+    images: list[SentImage] = field(default_factory=list)
+    questions: list[QuestionResult] = field(default_factory=list)
 
     @property
     def media(self) -> Path:
@@ -219,10 +217,10 @@ class Lab(msgspec.Struct, frozen=True):
         model = resolve(self.application.registry, name)
         return with_consent(model, trust=self.arguments.trust_remote_code)
 
+    @cached_property
     def desk(self) -> MediaDesk:
-        if not self.desks:
-            self.desks.append(MediaDesk(self.application.paths.cache, num_frames=8))
-        return self.desks[0]
+        """The media of batch files."""
+        return self.stack.enter_context(closing(MediaDesk(self.application.paths.cache, num_frames=8)))
 
     async def models(self, names: Sequence[str], home: Model | None) -> dict[str, Model | VlmtuiError]:
         """Return the model of each engine, or why it can't be used, by name."""
@@ -487,7 +485,7 @@ async def _read(lab: Lab, path: Path) -> _FileCases:
         model, cases = lab.model(own), list[CheckCase]()
         for mode in lab.modes:
             if path.suffix == ".jsonl":
-                cases += await batch_cases(model.family, path, mode, lab.desk())
+                cases += await batch_cases(model.family, path, mode, lab.desk)
             else:
                 cases += conversation_cases(model.family, path, mode, lab.media)
         if len(engines) < 2:

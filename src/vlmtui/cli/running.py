@@ -24,6 +24,10 @@ _GIB = 2**30
 _NOT_ANSWERING = "not answering"
 _UNKNOWN = "?"
 _NOTHING = "No model is loaded."
+_OF_STATUS = (
+    "clients", "running", "changed", "idle_s", "keep_alive_s", "kept", "engine_silent_s", "rss_bytes", "gpu_bytes"
+)  # fmt: skip
+"""The fields of an engine's status that `ps --json` prints, too."""
 
 
 def fill_ps(ps: argparse.ArgumentParser) -> None:
@@ -148,24 +152,16 @@ def _engine(spec: LoadSpec, specs: Sequence[LoadSpec]) -> str:
 
 def _as_json(worker: WorkerInfo) -> dict[str, object]:
     status = worker.status
-    return {
+    about: dict[str, object] = {
         "model": worker.name,
         "engine": kind_of(status.spec) if status else None,
         "pid": worker.pid,
         "machine": worker.elsewhere,
         "state": status.state if status else _NOT_ANSWERING,
-        "clients": status.clients if status else None,
-        "running": status.running if status else None,
-        "changed": list(status.changed) if status else None,
-        "idle_s": status.idle_s if status else None,
-        "keep_alive_s": status.keep_alive_s if status else None,
-        "kept": list(status.kept) if status else None,
-        "engine_silent_s": status.engine_silent_s if status else None,
-        "rss_bytes": status.rss_bytes if status else None,
-        "gpu_bytes": status.gpu_bytes if status else None,
         "started_at": worker.record.started_at if worker.record else None,
         "log": str(worker.endpoint.log),
     }
+    return about | {name: getattr(status, name, None) for name in _OF_STATUS}
 
 
 def _server_of(arguments: argparse.Namespace) -> EngineSettings | None:

@@ -79,10 +79,7 @@ def read_input(name: str, *, bytes_max: int) -> bytes:
 def read_question(given: str) -> str:
     """Return the question; `-` reads it from stdin. Raises VlmtuiError if it is empty or not valid text."""
     if given == "-":
-        try:
-            given = read_input("-", bytes_max=TEXT_BYTES_MAX).decode().rstrip("\n")
-        except UnicodeDecodeError as error:
-            raise bad_input("The question on stdin is not UTF-8 text.", detail=str(error)) from error
+        given = _read_text("-", "The question on stdin").rstrip("\n")
     require_text(given, "The question is not valid text in this terminal's encoding.")
     if not given.strip():
         raise VlmtuiError(ErrorKind.BAD_USAGE, "The question is empty.")
@@ -91,17 +88,17 @@ def read_question(given: str) -> str:
 
 def read_raw_prompt(given: str) -> str:
     """Return the text unchanged; `@FILE` reads it from a file, `@-` from stdin. Raises VlmtuiError."""
-    if not given.startswith("@"):
-        text = given
-    else:
-        name = given[1:]
-        try:
-            text = read_input(name, bytes_max=TEXT_BYTES_MAX).decode()
-        except UnicodeDecodeError as error:
-            raise bad_input(f"The raw prompt in {name} is not UTF-8 text.", detail=str(error)) from error
+    text = _read_text(given[1:], f"The raw prompt in {given[1:]}") if given.startswith("@") else given
     if not text.strip():
         raise VlmtuiError(ErrorKind.BAD_USAGE, "The raw prompt is empty.")
     return text
+
+
+def _read_text(name: str, what: str) -> str:
+    try:
+        return read_input(name, bytes_max=TEXT_BYTES_MAX).decode()
+    except UnicodeDecodeError as error:
+        raise bad_input(f"{what} is not UTF-8 text.", detail=str(error)) from error
 
 
 def _bounded(stream: BinaryIO, name: str, bytes_max: int) -> bytes:
