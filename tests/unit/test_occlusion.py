@@ -101,6 +101,11 @@ def test_words_are_runs_of_tokens(image: Attachment) -> None:
     assert plan_of(image).words() == [("a", range(1)), ("red", range(1, 2)), ("circle", range(2, 4))]
 
 
+def test_special_tokens_are_words_of_their_own(image: Attachment) -> None:
+    plan = msgspec.structs.replace(plan_of(image), texts=(" center", ".", "<|im_end|>", "on"), special=frozenset({3}))
+    assert plan.words() == [("center.", range(2)), ("<|im_end|>", range(2, 3)), ("on", range(3, 4))]
+
+
 @pytest.mark.parametrize("size", [(1, 1), (4000, 10), (3, 700)])
 def test_cells_cover_images_of_any_shape(image: Attachment, size: tuple[int, int]) -> None:
     plan = plan_of(msgspec.structs.replace(image, width=size[0], height=size[1]))

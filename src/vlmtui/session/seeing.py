@@ -83,6 +83,8 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Each token's text. Hostile."""
     prompt_tokens: int | None
     """None: unknown."""
+    special: frozenset[int] = frozenset()
+    """The ids of special tokens."""
     adapter: str = ""
     """The folder of the LoRA adapter that answered."""
     longer: int = 6
@@ -114,10 +116,11 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def words(self) -> list[tuple[str, range]]:
         """Return the answer's words, each with the range of its tokens. A token that begins with a space begins a
-        word."""
+        word, and a special token is a word."""
         found: list[tuple[str, range]] = []
         for at, text in enumerate(self.texts):
-            if found and text and not text[0].isspace():
+            is_apart = not self.special.isdisjoint(self.ids[max(0, at - 1) : at + 1])
+            if found and text and not text[0].isspace() and not is_apart:
                 word, tokens = found[-1]
                 found[-1] = word + text, range(tokens.start, at + 1)
             else:
@@ -219,6 +222,7 @@ def occlusion_plan(report: PromptReport, prompt: Prompt, image: Attachment, engi
         ids=report.answer_ids,
         texts=tuple(token.text for token in answer_tokens(report)),
         prompt_tokens=len(report.prompt.token_ids) if report.prompt is not None else None,
+        special=frozenset(token for token, entry in report.vocabulary.items() if entry.special),
     )
 
 
