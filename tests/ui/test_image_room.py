@@ -663,7 +663,7 @@ async def test_a_patch_shows_how_much_each_word_depends_on_it(tmp_path: Path) ->
         await pilot.click(".picture", offset=(app.room.query_one(".picture").size.width - 2, 2))
         await app.drawn(pilot)
         assert "token 8 of 20" in app.said("#told").replace("\n", " ")
-        assert [str(option.prompt).split() for option in app.rows.options][2][:2] == ["-2.3", "▇"]
+        assert [str(option.prompt).split() for option in app.rows.options][2][:2] == ["−2.3", "▇"]
 
 
 async def test_escape_stops_measuring_and_then_closes(tmp_path: Path) -> None:
@@ -695,11 +695,11 @@ async def test_the_blind_test_scores_the_answer_without_the_image(tmp_path: Path
         assert "It looks. Without the image, this answer is 10 times less likely (−2.3 nats)" in " ".join(
             app.said("#told").split()
         )
-        assert [str(option.prompt).split()[0] for option in app.rows.options] == ["+0.0", "-2.3", "-2.3", "+0.0"]
+        assert [str(option.prompt).split()[0] for option in app.rows.options] == ["0", "−2.3", "−2.3", "0"]
         await pilot.press("right", "down")
         await app.drawn(pilot)
         assert app.said("#about").endswith(": a")
-        assert [str(option.prompt).split()[0] for option in app.rows.options] == ["+0.0"] * 4
+        assert [str(option.prompt).split()[0] for option in app.rows.options] == ["0"] * 4
         assert app.pixels().getpixel((3, 3)) == (0, 0, 0), "no image"
         await pilot.press("w")
         await until(pilot, lambda: (tmp_path / "vlmtui-blind.json").is_file())

@@ -13,6 +13,7 @@ from vlmtui.domain.conversation import Modality
 from vlmtui.domain.generation import MediaSpan, SeenMedium, TokenLogprob
 from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.pixel_values import PixelDifference, PixelStep, compare_values, read_pixel_values
+from vlmtui.text import nats
 
 LIKELY = 1e-3
 """Tokens with a smaller probability on both sides are not compared."""
@@ -353,7 +354,7 @@ def _is_tie(ours: CheckedSide, theirs: CheckedSide, at: int, limit: Limit) -> bo
 
 
 def _likely(side: CheckedSide, at: int) -> str:
-    return f" (log-probability {side.logprobs[at].logprob:.3f})" if at < len(side.logprobs) else ""
+    return f" (log-probability {nats(side.logprobs[at].logprob)})" if at < len(side.logprobs) else ""
 
 
 def noise_between(left: Sequence[TokenLogprob], right: Sequence[TokenLogprob]) -> float | None:

@@ -236,7 +236,7 @@ def test_a_recorded_answer_must_have_equal_tokens() -> None:
     now = msgspec.structs.replace(then, answer="aa", answer_ids=(7, 7), logprobs=(logprob(7, -0.1), logprob(7, -0.2)))
     found = difference(now, then)
     assert found.stage is Stage.ANSWER
-    assert found.message == "from token 1 on: 'a' (7) (log-probability -0.200) and 'b' (8)"
+    assert found.message == "from token 1 on: 'a' (7) (log-probability −0.20) and 'b' (8)"
     assert compare(then, then)[-1].outcome is StageOutcome.SAME
     words = msgspec.structs.replace(now, answer_ids=())
     assert "from character 1 on: 'a' and 'b'" in difference(words, then).message

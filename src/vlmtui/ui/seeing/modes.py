@@ -50,7 +50,7 @@ from vlmtui.session.seeing import (
     own_attachment,
     patch_grid,
 )
-from vlmtui.text import counted, one_line
+from vlmtui.text import counted, nats, one_line
 from vlmtui.ui.keys import with_keys
 from vlmtui.ui.widgets.thumbnails import Marks, mark_at
 
@@ -474,7 +474,7 @@ class HeatMode(ScoringMode):
         """Return the legend, with the scale once it is known."""
         heat = self.found.heat(self._word[1]) if self.found is not None else []
         most = max((abs(cell) for row in heat for cell in row), default=0.0)
-        less, more = (f" −{most:.1f} nats:", f" +{most:.1f} nats:") if heat else ("", "")
+        less, more = (f" {nats(-most)} nats:", f" +{nats(most)} nats:") if heat else ("", "")
         legend = ("█", _HOT), f"{less} less likely without this part · ", ("█", _COLD), f"{more} more likely"
         return Content.assemble(*legend)
 
@@ -572,15 +572,12 @@ def _mark_line(one: PlacedMark, badge: Badge, place: str) -> Content:
 
 def _score_lines(scores: list[tuple[str, float]]) -> list[Content]:
     """Return a row for each word with its change in nats; the first is the sum, bars compare the others."""
-    most = max((abs(nats) for _, nats in scores[1:]), default=0.0) or 1.0
+    most = max((abs(change) for _, change in scores[1:]), default=0.0) or 1.0
     lines = []
-    for name, nats in scores:
-        bar = _BARS[min(round(abs(nats) / most * (len(_BARS) - 1)), len(_BARS) - 1)]
-        lines.append(
-            Content.assemble(
-                (f"{round(nats, 1) + 0.0:+6.1f} ", "$text-muted"), (bar, _HOT if nats < 0 else _COLD), f" {name}"
-            )
-        )
+    for name, change in scores:
+        bar = _BARS[min(round(abs(change) / most * (len(_BARS) - 1)), len(_BARS) - 1)]
+        told = (f"{nats(change):>7} ", "$text-muted"), (bar, _HOT if change < 0 else _COLD), f" {name}"
+        lines.append(Content.assemble(*told))
     return lines
 
 
