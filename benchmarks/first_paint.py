@@ -48,7 +48,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         env = {"HOME": folder, "PATH": os.environ["PATH"], "VLMTUI_DATA_DIR": str(Path(folder) / "data")}
         bare = [sys.executable, "-m", "benchmarks.bare_chat"]
-        pairs = [(paint_ms(bare, "bare chat", env), paint_ms(app_command(), "Shapes", env)) for _ in range(rounds)][1:]
+        pairs = [(paint_ms(bare, "bare chat", env), paint_ms(app_command(), "No model", env)) for _ in range(rounds)]
+        pairs = pairs[1:]
         helps = [help_ms(env) for _ in range(rounds)][1:]
     for name, times in (("bare", [one for one, _ in pairs]), ("vlmtui", [one for _, one in pairs]), ("--help", helps)):
         print(

@@ -85,6 +85,8 @@ def _is_ready(text: str) -> bool:
 
 def chat(terminal: Recorder) -> None:
     """Pick the model, attach an image, ask."""
+    terminal.wait_for("No model is chosen")
+    terminal.press("enter")
     terminal.wait_for("Pick a model")
     terminal.look()
     terminal.press("enter")

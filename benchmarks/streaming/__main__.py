@@ -93,7 +93,7 @@ def first_paint(folder: Path, rounds: int) -> list[Line]:
     pairs = [
         (
             {"first paint, ms": paint_ms(bare, "bare chat", env)},
-            {"first paint, ms": paint_ms(ours, "Shapes", env)},
+            {"first paint, ms": paint_ms(ours, "No model", env)},
         )
         for _ in range(rounds + 1)
     ]

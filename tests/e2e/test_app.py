@@ -31,7 +31,8 @@ def environment(paths: Paths, **more: str) -> dict[str, str]:
 
 
 def open_chat(terminal: Terminal) -> None:
-    terminal.wait_for("Pick a model")
+    terminal.wait_for("No model is chosen")
+    terminal.press("enter")
     terminal.wait_for("Shapes (bundled)")
     terminal.press("enter")
     terminal.wait_for(lambda text: "Message, or / for commands" in text and "ready" in text)
@@ -73,6 +74,8 @@ def test_a_lost_terminal_ends_the_app_and_leaves_the_engine(loaded_worker: Paths
 def test_quitting_while_loading_leaves_nothing(short_path: Path, shapes: Model) -> None:
     paths = Paths.below(short_path)
     with Terminal(APP, env=environment(paths)) as terminal:
+        terminal.wait_for("No model is chosen")
+        terminal.press("enter")
         terminal.wait_for("Shapes (bundled)")
         terminal.press("enter")
         terminal.wait_for("Loading")

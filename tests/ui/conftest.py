@@ -34,6 +34,7 @@ from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.help import LeaderScreen
+from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.services import Delays, ExitReport, Services
 
 GIB = 2**30
@@ -54,6 +55,15 @@ def answers_of(node: DOMNode) -> list[AnswerBlock]:
     """Return the answers in the transcript."""
     blocks = [block for view in node.query(Transcript) for block in view.document.blocks]
     return [block for block in blocks if isinstance(block, AnswerBlock)]
+
+
+async def open_models(pilot: AppPilot) -> None:
+    """Open the list of models over the chat, once that takes keys."""
+    app = pilot.app
+    assert isinstance(app, VlmtuiApp)
+    await until(pilot, lambda: app.key_queue.is_open)
+    app.run_action_id("models")
+    await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
 
 
 @dataclass

@@ -8,11 +8,11 @@ import signal
 from typing import Never
 
 import pytest
-from textual.widgets import OptionList, Static
+from textual.widgets import OptionList
 
 from tests.support.scripted_engine import Hold, ScriptedHost
 from tests.support.waiting import until
-from tests.ui.conftest import MakeApp, PlainChat
+from tests.ui.conftest import MakeApp, PlainChat, open_models
 from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.registry.loader import Registry
@@ -37,7 +37,7 @@ def screen_is(app: VlmtuiApp, kind: type) -> bool:
 async def test_from_the_picker_to_the_chat(make_app: MakeApp) -> None:
     app = make_app(ScriptedHost(load=[]))
     async with app.run_test() as pilot:
-        await until(pilot, lambda: screen_is(app, ModelsScreen))
+        await open_models(pilot)
         await pilot.press("enter")
         await until(pilot, lambda: screen_is(app, PlainChat) and app.engines.state is EngineState.READY)
         assert app.engines.state is EngineState.READY
@@ -49,12 +49,11 @@ async def test_a_named_model_is_loaded_at_once(make_app: MakeApp) -> None:
         await until(pilot, lambda: screen_is(app, PlainChat) and app.engines.state is EngineState.LOADING)
 
 
-async def test_an_unknown_model_is_reported_below_the_picker(make_app: MakeApp) -> None:
+async def test_an_unknown_model_is_reported_in_the_chat(make_app: MakeApp) -> None:
     app = make_app(initial_model="no[/x]such")
     async with app.run_test() as pilot:
-        await until(pilot, lambda: screen_is(app, ModelsScreen))
-        await until(pilot, lambda: "no[/x]such" in str(app.screen.query_one("#errors", Static).content))
-        assert app.screen.query_one("#errors").display
+        await until(pilot, lambda: any("no[/x]such" in toast.message for toast in app._notifications))
+        assert screen_is(app, PlainChat)
 
 
 async def test_the_loaded_model_leads_back_to_the_same_chat(make_app: MakeApp) -> None:
@@ -98,7 +97,7 @@ async def test_enter_twice_loads_once(make_app: MakeApp) -> None:
     host = held()
     app = make_app(host)
     async with app.run_test() as pilot:
-        await until(pilot, lambda: screen_is(app, ModelsScreen))
+        await open_models(pilot)
         picker = app.screen
         assert isinstance(picker, ModelsScreen)
         picker.action_load()
@@ -111,7 +110,7 @@ async def test_enter_twice_loads_once(make_app: MakeApp) -> None:
 async def test_the_list_begins_at_the_model_that_loads(make_app: MakeApp, eighty_families: Registry) -> None:
     app = make_app(held(), registry=eighty_families)
     async with app.run_test() as pilot:
-        await until(pilot, lambda: screen_is(app, ModelsScreen))
+        await open_models(pilot)
         await pilot.press("down", "down", "down")
         row = app.screen.query_one(ModelList).chosen
         assert row is not None
@@ -182,7 +181,7 @@ async def test_quitting_while_the_engine_is_being_opened_leaves_nothing(make_app
 async def test_ctrl_c_hints_once_and_quits_twice(make_app: MakeApp) -> None:
     app = make_app(delays=Delays(quit_again=60.0))
     async with app.run_test() as pilot:
-        await until(pilot, lambda: screen_is(app, ModelsScreen))
+        await open_models(pilot)
         await pilot.press("ctrl+c")
         await until(pilot, lambda: any("again to quit" in toast.message for toast in app._notifications))
         assert [toast.message for toast in app._notifications] == ["Press Ctrl+C again to quit."]
@@ -201,7 +200,7 @@ async def test_an_unexpected_error_is_one_sentence_and_a_logged_traceback(
 
     with pytest.raises(KeyError):
         async with app.run_test() as pilot:
-            await until(pilot, lambda: screen_is(app, ModelsScreen))
+            await until(pilot, lambda: screen_is(app, PlainChat))
             app.call_later(broken)
             await pilot.pause()
     assert app.return_code == 1
@@ -222,6 +221,7 @@ async def test_an_error_in_a_worker_is_not_lost(make_app: MakeApp) -> None:
     host.running = broken  # type: ignore[assignment]
     with pytest.raises(RuntimeError, match="broken"):
         async with app.run_test() as pilot:
+            await open_models(pilot)
             await until(pilot, lambda: app._exception is not None)
 
 

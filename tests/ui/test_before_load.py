@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
-from tests.ui.conftest import MakeApp
+from tests.ui.conftest import MakeApp, open_models
 from vlmtui.config.trust import TrustStore
 from vlmtui.engine.machine import GIB, Gpu, Machine
 from vlmtui.paths import Paths
@@ -32,6 +32,7 @@ def big_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 async def pick(app, pilot, name: str) -> None:  # type: ignore[no-untyped-def]
     """Type a model's name, wait until the machine is known, and choose it."""
+    await open_models(pilot)
     await until(pilot, lambda: isinstance(app.screen, ModelsScreen) and app.screen.machine is not None)
     app.screen.query_one("#filter").value = name
     models = app.screen.query_one(ModelList)

@@ -16,7 +16,7 @@ from textual.widgets import Input, Static
 
 from tests.support.documents import written
 from tests.support.waiting import until
-from tests.ui.conftest import AppPilot, MakeApp, StartChat, picture
+from tests.ui.conftest import AppPilot, MakeApp, PlainChat, StartChat, picture
 from vlmtui.config.settings import Settings
 from vlmtui.domain.conversation import Attachment, user_turn
 from vlmtui.errors import bad_input
@@ -38,7 +38,6 @@ from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.conversations import ConversationListView, ConversationsScreen, snippet_content
 from vlmtui.ui.document.view import DocumentView
-from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.stored_conversations import StoredConversations
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
@@ -143,7 +142,7 @@ def listing(plain_chat: None, make_app: MakeApp, tmp_path: Path) -> ShowList:
         app = make_app(settings=Settings(graphics="off"))
         posted: list[Message] = []
         async with app.run_test(size=size, message_hook=posted.append) as pilot:
-            await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+            await until(pilot, lambda: isinstance(app.screen, PlainChat))
             screen = ConversationsScreen(keeper, open_id=ids[open_title] if open_title else None)
             app.push_screen(screen)
             await until(pilot, lambda: app.screen is screen and bool(screen.query("#count")))
@@ -177,7 +176,7 @@ async def test_an_empty_list_has_a_hint(listing: ShowList) -> None:
         await shown.press("enter", "delete", "asterisk", "e", "u")
         assert isinstance(shown.app.screen, ConversationsScreen)
         await shown.press("escape")
-        await shown.until(lambda: isinstance(shown.app.screen, ModelsScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, PlainChat))
 
 
 async def test_typing_searches_all_messages_and_marks_matches(listing: ShowList) -> None:
@@ -435,11 +434,11 @@ async def test_keys_typed_after_escape_do_nothing(listing: ShowList, keys: str) 
     async with listing(three) as shown:
         before = await shown.store.run(lambda store: store.conversations())
         shown.press_at_once("escape", *keys.split())
-        await shown.until(lambda: isinstance(shown.app.screen, ModelsScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, PlainChat))
         await shown.pilot.pause(0.2)
         assert not any(isinstance(sent, ConversationsScreen.ConversationChosen) for sent in shown.posted)
         assert await shown.store.run(lambda store: store.conversations()) == before
-        assert not isinstance(shown.app.screen, ChatScreen | ConversationsScreen) and len(shown.app.screen_stack) <= 2
+        assert isinstance(shown.app.screen, PlainChat) and len(shown.app.screen_stack) == 1
 
 
 async def test_a_new_chat_is_begun_once(chatting: StartChat) -> None:

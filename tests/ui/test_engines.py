@@ -13,7 +13,7 @@ import vlmtui.engine.remote_models
 from tests.support.documents import written
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
-from tests.ui.conftest import Chat, MakeApp, StartChat
+from tests.ui.conftest import Chat, MakeApp, StartChat, open_models
 from tests.ui.test_fan_out import fan, fanned, texts
 from vlmtui.config.settings import EngineSettings, Settings
 from vlmtui.domain.engine import REMOTE_BACKEND
@@ -239,6 +239,7 @@ async def test_the_picker_lists_the_models_and_features_of_servers(
     settings = Settings(engines={"box": BOX, "far": EngineSettings(url="http://far:1")})
     app = make_app(ScriptedHost(), settings=settings)
     async with app.run_test(size=(120, 40)) as pilot:
+        await open_models(pilot)
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen) and len(app.screen.servers) == 2)
         screen = app.screen
         assert isinstance(screen, ModelsScreen)

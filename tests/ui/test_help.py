@@ -10,7 +10,7 @@ from textual.command import CommandPalette, DiscoveryHit
 from tests.support.documents import written
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
-from tests.ui.conftest import MakeApp, PlainChat
+from tests.ui.conftest import MakeApp, PlainChat, open_models
 from vlmtui.ui.actions import ACTIONS, SCOPES
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.help import HelpScreen
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("plain_chat")
 async def test_every_action_is_in_the_help_with_its_key_and_command(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         await pilot.press("f1")
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
         # Lines may break at hyphens.
@@ -44,7 +44,7 @@ async def test_every_action_is_in_the_help_with_its_key_and_command(make_app: Ma
 async def test_explanations_use_a_wide_screen(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         await pilot.press("f1")
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
         shown = [strip.text for strip in app.screen._compositor.render_strips()]

@@ -9,14 +9,13 @@ from textual.widgets import Static
 
 from tests.support.scripted_engine import Hold, ScriptedHost
 from tests.support.waiting import until
-from tests.ui.conftest import Chat, MakeApp, StartChat
+from tests.ui.conftest import Chat, MakeApp, StartChat, open_models
 from vlmtui.config.settings import Settings
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.conversations import ConversationsScreen
 from vlmtui.ui.help import LeaderScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.models.log import LogScreen
-from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.palette import available_actions
 from vlmtui.ui.settings import SettingsScreen
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
@@ -117,7 +116,7 @@ async def test_a_dialog_shows_its_own_and_global_keys(chatting: StartChat) -> No
 async def test_the_leader_works_before_a_chat_and_can_be_rebound(make_app: MakeApp) -> None:
     app = make_app(ScriptedHost(load=[]), settings=Settings(graphics="off", keys={"leader": "ctrl+g"}))
     async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         await pilot.press("ctrl+g")
         await until(pilot, lambda: isinstance(app.screen, LeaderScreen))
         shown = app.screen.query_one("#strip", Static)

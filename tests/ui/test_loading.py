@@ -166,7 +166,7 @@ async def test_a_stored_conversation_is_read_before_its_model_is_there(make_app:
         await until(pilot, lambda: isinstance(app.screen, ChatScreen))
         await until(pilot, lambda: app.conversation.require_chat().id == conversation)
         assert app.engines.model is None
-        assert "Ctrl+X m shows the list" in str(app.screen.query_one("WelcomePanel").render())
+        assert "Enter or Ctrl+X m lists them" in str(app.screen.query_one("WelcomePanel").render())
 
 
 async def test_a_sample_image_and_its_question_are_one_key_away(make_app: MakeApp) -> None:

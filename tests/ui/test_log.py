@@ -8,12 +8,11 @@ from textual.widgets import Static
 
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
-from tests.ui.conftest import MakeApp, PlainChat
+from tests.ui.conftest import MakeApp, PlainChat, open_models
 from vlmtui.log_ring import LogRing
 from vlmtui.session.engines import LOG_LINES
 from vlmtui.ui.document.lines import as_written, hanging
 from vlmtui.ui.models.log import LogScreen, LogView, log_line
-from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.widgets.search_bar import SearchBar
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
@@ -98,7 +97,7 @@ async def test_the_log_is_searched(make_app: MakeApp) -> None:
 async def test_without_an_engine_the_log_says_so(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         await pilot.press("f4")
         await until(pilot, lambda: isinstance(app.screen, LogScreen))
         assert app.screen.query_one("#empty").display

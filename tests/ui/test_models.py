@@ -11,7 +11,7 @@ from textual.widgets import Input
 from tests.support.documents import written
 from tests.support.scripted_engine import ScriptedEngine, ScriptedHost
 from tests.support.waiting import until
-from tests.ui.conftest import MACHINE, MakeApp
+from tests.ui.conftest import MACHINE, MakeApp, open_models
 from vlmtui.domain.engine import EngineStatus
 from vlmtui.domain.model_reading import ModelReading, ReadRequest, TemplateReading
 from vlmtui.engine.machine import GIB, Fit, gib
@@ -35,7 +35,7 @@ async def test_the_bundled_model_comes_first_and_enter_loads_it(make_app: MakeAp
     host = ScriptedHost(load=[])
     app = make_app(host)
     async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         chosen = app.screen.query_one(ModelList).chosen
         assert chosen is not None
         assert chosen.model.spec.name == "shapes"
@@ -49,7 +49,7 @@ async def test_the_other_models_follow_the_first_paint_and_a_key_typed_before_fi
 ) -> None:
     app = make_app(registry=Registry.with_users(tmp_path))
     async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         models = app.screen.query_one(ModelList)
         await pilot.press("down")
         assert models.chosen is not None and not models.chosen.bundled
@@ -66,7 +66,7 @@ async def test_errors_in_a_users_records_are_reported(make_app: MakeApp, tmp_pat
 async def test_typing_filters_at_once_and_arrows_move_the_list(make_app: MakeApp, eighty_families: Registry) -> None:
     app = make_app(registry=eighty_families)
     async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         models = app.screen.query_one(ModelList)
         assert len(models.choices) == 80
         await pilot.press(*"gemma")
@@ -85,7 +85,7 @@ async def test_without_a_match_enter_loads_nothing(make_app: MakeApp) -> None:
     host = ScriptedHost()
     app = make_app(host)
     async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         await pilot.press(*"nosuchmodel", "enter")
         await pilot.pause()
         assert "No model matches" in app.screen.query_one(ModelList).render_line(0).text
@@ -96,7 +96,7 @@ async def test_without_a_match_enter_loads_nothing(make_app: MakeApp) -> None:
 async def test_markup_and_escapes_in_the_filter_are_just_text(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         app.screen.query_one(Input).value = "[/x] \x1b[31m [bold"
         await pilot.pause()
         assert "No model matches" in app.screen.query_one(ModelList).render_line(0).text
@@ -106,7 +106,7 @@ async def test_markup_and_escapes_in_the_filter_are_just_text(make_app: MakeApp)
 async def test_the_details_are_shown_on_wide_terminals(make_app: MakeApp, width: int, wide: bool) -> None:
     app = make_app()
     async with app.run_test(size=(width, 24)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         await until(pilot, lambda: app.screen.query_one("#side").display is wide)
         assert ("Ships with vlmtui" in written(app.screen.query_one("#side", DocumentView))) is wide
 
@@ -126,7 +126,7 @@ async def test_the_details_show_what_the_models_chat_template_reads(make_app: Ma
     app, reader = make_app(), TemplateReader()
     app.services = msgspec.structs.replace(app.services, reader=reader)
     async with app.run_test(size=(120, 30)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         side = app.screen.query_one("#side", DocumentView)
         await until(pilot, lambda: "Template   thinking: true, false" in written(side))
         assert [(one.folder, one.tokenizer) for one in reader.asked] == [(str(bundled_model()), False)]
@@ -143,7 +143,7 @@ async def test_a_running_engine_is_marked(make_app: MakeApp) -> None:
     spec = resolve(app.services.registry, "shapes").spec
     await host.open(spec, client="ask", keep_alive_s=None)
     async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         models = app.screen.query_one(ModelList)
         await until(pilot, lambda: models.choices[0].state == "running")
 
@@ -157,6 +157,7 @@ async def test_a_failed_search_for_engines_is_reported(make_app: MakeApp) -> Non
 
     host.running = refused  # type: ignore[method-assign]
     async with app.run_test() as pilot:
+        await open_models(pilot)
         await until(pilot, lambda: any("not your own folder" in toast.message for toast in app._notifications))
         assert isinstance(app.screen, ModelsScreen)
 
@@ -165,7 +166,7 @@ async def test_a_model_folder_that_was_typed_can_be_loaded(make_app: MakeApp) ->
     host = ScriptedHost()
     app = make_app(host)
     async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         app.screen.query_one(Input).value = str(bundled_model())
         models = app.screen.query_one(ModelList)
         await until(pilot, lambda: bool(models.choices) and models.choices[0].model.spec.name == str(bundled_model()))
@@ -197,7 +198,7 @@ def test_matching_names_come_before_matching_architectures() -> None:
 async def test_typing_moves_the_highlight_to_the_best_match(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         models = app.screen.query_one(ModelList)
         await until(pilot, lambda: len(models.rows) > 1)
         await pilot.press(*"qwen2")
@@ -211,7 +212,7 @@ async def test_what_is_too_big_is_folded_and_what_is_not_here_says_what_it_downl
 ) -> None:
     app = make_app(registry=eighty_families)
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         screen = app.screen
         assert isinstance(screen, ModelsScreen)
         models = screen.query_one(ModelList)
@@ -232,7 +233,7 @@ async def test_what_is_too_big_is_folded_and_what_is_not_here_says_what_it_downl
 async def test_a_folder_without_a_model_says_so(make_app: MakeApp, tmp_path: Path) -> None:
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         app.screen.query_one(Input).value = str(tmp_path)
         models = app.screen.query_one(ModelList)
         await until(pilot, lambda: "No model matches" not in models._empty and bool(models._empty))
@@ -277,7 +278,7 @@ async def test_a_key_chooses_what_runs_the_model(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host)
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         models = app.screen.query_one(ModelList)
 
         def backend() -> str:

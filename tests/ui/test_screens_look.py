@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
-from tests.ui.conftest import AppPilot, MakeApp
+from tests.ui.conftest import AppPilot, MakeApp, open_models
 from tests.ui.test_loading import OUT_OF_MEMORY, held_load, loading
 from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import LoadFailed
@@ -70,7 +70,7 @@ async def stop_the_clock(app: VlmtuiApp, pilot: AppPilot) -> None:
 def test_the_picker(snap_compare: SnapCompare, make_app: MakeApp, eighty_families: Registry, look: Look) -> None:
     async def before(pilot: AppPilot) -> None:
         app = of(pilot)
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen) and app.screen.machine is not None)
         await pilot.press("down", "down", "down")
         await pilot.pause()
@@ -108,7 +108,7 @@ def test_a_load_that_failed(snap_compare: SnapCompare, make_app: MakeApp, size: 
 def test_the_help_in_the_light_theme(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
     async def before(pilot: AppPilot) -> None:
         app = of(pilot)
-        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await open_models(pilot)
         app.theme = "vlmtui-light"
         await pilot.press("f1")
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))

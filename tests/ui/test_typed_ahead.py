@@ -40,6 +40,11 @@ def type_before(monkeypatch: pytest.MonkeyPatch, owner: type[object], method: st
     monkeypatch.setattr(owner, method, typing)
 
 
+def screen_text(app: VlmtuiApp) -> str:
+    """Return the screen, line by line."""
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips()) if app.screen_stack else ""
+
+
 def composed(app: VlmtuiApp) -> str | None:
     """Return the composer's text; None if there is no composer."""
     return next((found.text for found in app.screen.query(Composer)), None)
@@ -127,10 +132,13 @@ def draft_of_the_newest(app: VlmtuiApp) -> str:
     return text
 
 
-async def test_the_filter_of_the_first_list_gets_what_was_typed_before(make_app: MakeApp) -> None:
+async def test_enter_in_the_first_chat_lists_the_models_and_the_filter_gets_what_is_typed_then(
+    make_app: MakeApp,
+) -> None:
     app = make_app()
     async with app.run_test() as pilot:
-        come(app, "shapes")
+        await until(pilot, lambda: "No model is chosen: Enter or Ctrl+X m lists them." in screen_text(app))
+        come(app, "\nshapes")
         await until(
             pilot, lambda: isinstance(app.screen, ModelsScreen) and app.screen.query_one(Input).value == "shapes"
         )

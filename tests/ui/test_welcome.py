@@ -44,7 +44,8 @@ async def test_a_new_chat_shows_three_lines(width: int) -> None:
         text = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
         assert text.count("Shapes (bundled) takes images (up to 8) and videos (up to 2).") == 2
         assert text.count("vlmtui help tour") == 2
-        assert "Ctrl+O attaches yours" in text and "Tab asks about a sample image" in text
+        assert text.count("Enter sends. Tab tries a sample image. Ctrl+O or a pasted path adds yours.") == 1
+        assert text.count("Enter Send · Tab Sample · Ctrl+O Attach") == 1
 
 
 def test_a_server_of_an_unknown_family_is_said_to_take_nothing_that_it_did_not_tell() -> None:

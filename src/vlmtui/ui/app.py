@@ -12,7 +12,7 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.text import Text
-from textual import events, on
+from textual import events
 from textual.actions import parse
 from textual.app import App
 from textual.css.query import NoMatches
@@ -34,7 +34,6 @@ from vlmtui.ui.departure import Departure
 from vlmtui.ui.keys import KeyBindings, error_text, latin_key, spell_key, with_remedy
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.model_loading import ModelLoading
-from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.services import ExitReport, Services
 from vlmtui.ui.stored_conversations import StoredConversations
 from vlmtui.ui.terminal.graphics import Graphics
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
     from vlmtui.ui.attachments.frames import FramesChoice
     from vlmtui.ui.chat.screen import ChatScreen
     from vlmtui.ui.conversations import ConversationsScreen
+    from vlmtui.ui.models.screen import ModelsScreen
     from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 _log = logging.getLogger(__name__)
@@ -183,11 +183,8 @@ class VlmtuiApp(App[ExitReport | None]):
         await super().on_event(event)
 
     def get_default_screen(self) -> Screen[None]:
-        """Return the lowest screen: the chat, or the list of models if nothing says which model to load. Textual's own
-        empty screen would delay the first paint."""
-        if self.models.begins_with_list():
-            return ModelsScreen(self.services, self.engines, self.models.first_error)
-        return self.new_chat(self.models.first)
+        """Return the lowest screen, the chat. Textual's own empty screen would delay the first paint."""
+        return self.new_chat(self.models.look_up_first())
 
     def on_mount(self) -> None:
         self._departure.watch_signals()
@@ -382,13 +379,9 @@ class VlmtuiApp(App[ExitReport | None]):
             self._is_begun = True
             self.take_keys()
 
-    def back_to_chat(self, model: Model | None = None) -> None:
-        """Close the screens above the chat; if there is no chat, open it. `model`: the model that will answer."""
-        screen = self.chat_screen()
-        if screen is None:
-            self.push_screen(self.new_chat(model))
-        else:
-            self.go_back_to(screen)
+    def back_to_chat(self) -> None:
+        """Close the screens above the chat."""
+        self.go_back_to(self.screen_stack[0])
 
     def go_back_to(self, screen: Screen[Any]) -> None:
         """Close the screens above `screen`."""
@@ -403,12 +396,10 @@ class VlmtuiApp(App[ExitReport | None]):
 
     # -- requests of screens
 
-    @on(ModelsScreen.ModelChosen)
-    def _model_chosen(self, event: ModelsScreen.ModelChosen) -> None:
+    def on_models_screen_model_chosen(self, event: ModelsScreen.ModelChosen) -> None:
         self.models.choose(event.model, event.machine)
 
-    @on(ModelsScreen.LeavePicker)
-    def _leave_picker(self) -> None:
+    def on_models_screen_leave_picker(self) -> None:
         self.back_to_chat()
 
     def on_conversations_screen_conversation_chosen(self, event: ConversationsScreen.ConversationChosen) -> None:
@@ -434,6 +425,8 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def action_models(self, name: str = "") -> None:
         """Show the list of models; with a name, load that model."""
+        from vlmtui.ui.models.screen import ModelsScreen
+
         if name:
             self.models.choose_by_name(name)
         elif not isinstance(self.screen, ModelsScreen):

@@ -38,23 +38,20 @@ class ModelLoading:
         app.engines.on_death = self._tell_death
         app.engines.on_outdated = lambda error: app.tell(str(error), error.remedy, severity="warning")
 
-    def begins_with_list(self) -> bool:
-        """Look up the model to begin with, and return whether the app begins with the list of models: the command line
-        names neither a model nor a conversation to continue."""
+    def look_up_first(self) -> Model | None:
+        """Return the model to begin with: that of the command line or of the conversation to continue."""
         try:
             self.first = self._app.services.first_model()
         except VlmtuiError as error:
             self.first_error = error
-        return self.first is None and self._app.services.resumed is None
+        return self.first
 
     def begin(self) -> None:
-        """Load the model of the command line or of the conversation to continue, if one of them names a model."""
+        """Load the model to begin with, if there is one."""
         if self.first is not None and self._checks.first(self._checks.allowed(self.first), None) is None:
             self.choose(self.first)
         elif self.first is not None:
             self._app.start(partial(self._choose_in_a_pause, self.first), "first model")
-        elif self._app.services.resumed is None:
-            self._app.call_after_refresh(self._app.key_queue.open)
         elif self.first_error is not None:
             self._app.tell_error(self.first_error)
 
@@ -109,7 +106,7 @@ class ModelLoading:
             return
         elif not is_same or controller.is_to_restart:
             self._start(model)
-        self._app.back_to_chat(model)
+        self._app.back_to_chat()
 
     def restart(self) -> None:
         """Load the same model again. Asks first if its engine answers, and its files have not changed."""
@@ -228,7 +225,7 @@ class ModelLoading:
         if asked and not await self._app.confirm(" ".join(asked), yes=yes, no=no, careful=True):
             return
         self._start(model, keep_former=keeps)
-        self._app.back_to_chat(model)
+        self._app.back_to_chat()
 
     def _start(self, model: Model, *, keep_former: bool = False) -> None:
         self._app.start(partial(self._load, model, keep_former=keep_former), "engine")

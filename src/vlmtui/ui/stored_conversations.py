@@ -55,8 +55,6 @@ class StoredConversations:
             self._app.go_back_to(screen)
             await screen.show_conversation(is_open=is_open)
             screen.attachments.tell_limits()
-        else:
-            self._app.back_to_chat()
         self._app.conversation_begun()
 
     async def _open(self, conversation: ConversationId, turn: TurnId | None, words: str) -> None:

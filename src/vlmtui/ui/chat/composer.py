@@ -329,7 +329,6 @@ class ComposerPanel(Vertical):
 
     @on(Composer.Submitted)
     def _submitted(self, event: Composer.Submitted) -> None:
-        event.stop()
         chosen, typed = self._menu.chosen, self._draft.without_tokens(event.text).strip()
         complete = chosen.slash if isinstance(chosen, Action) else getattr(chosen, "text", "").strip()
         if chosen is not None and (isinstance(chosen, PathCompletion) or complete != typed):

@@ -32,10 +32,10 @@ from vlmtui.ui.widgets.clicks import clicked, is_click
 from vlmtui.ui.widgets.thumbnails import name_line
 
 _KEYS = (
-    "{sample} asks about a sample image. {attach} attaches yours; so does a pasted path.",
+    "Enter sends. {sample} tries a sample image. {attach} or a pasted path adds yours.",
     "{leader} shows more keys, {help} all, `vlmtui help tour` first steps.",
 )
-_KEYS_IN_ONE = "{sample} Sample image · {attach} Attach yours · {help} Keys · `vlmtui help tour`"
+_KEYS_IN_ONE = "Enter Send · {sample} Sample · {attach} Attach · {help} Keys · `vlmtui help tour`"
 """The keys in one line, for model families with a note, which takes the other line."""
 WIDTH = 32
 """Columns of the side pane, including borders."""
@@ -163,7 +163,7 @@ class WelcomePanel(Static):
 
     def show(self, model: Model | None) -> None:
         """Show a welcome by this model; None: no model is chosen yet."""
-        note, head = "", Content(with_keys(self.app, "No model is chosen: {models} shows the list."))
+        note, head = "", Content(with_keys(self.app, "No model is chosen: Enter or {models} lists them."))
         if model is not None:
             note = one_line(model.family.note)
             head = Content.assemble((one_line(model.family.title), "bold $foreground"), f" {takes_of(model)}.")

@@ -141,6 +141,11 @@ class ChatScreen(Screen[None]):
         if self._post_event in self.chat.subscribers:
             self.chat.subscribers.remove(self._post_event)
 
+    @on(Composer.Submitted)
+    def _submitted(self, event: Composer.Submitted) -> None:
+        if not event.text.strip() and self.engines.model is None:
+            self.main_app.action_models()
+
     @on(ComposerPanel.MessageWritten)
     async def _message_written(self) -> None:
         await self.main_app.perform(self.sender.send)

@@ -329,10 +329,8 @@ class ModelsScreen(Screen[None]):
     class LeavePicker(Message):
         """Go back to the chat with the loaded model."""
 
-    def __init__(self, services: Services, engines: AppEngines, why: VlmtuiError | None = None) -> None:
-        """`why`: the error that led to the list instead of the chat."""
+    def __init__(self, services: Services, engines: AppEngines) -> None:
         super().__init__()
-        self._why = why
         self.services = services
         self.engines = engines
         self.machine: Machine | None = None
@@ -401,11 +399,6 @@ class ModelsScreen(Screen[None]):
         if self.is_current:
             self._fill()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "back":
-            return bool(self._query) or self._has_chat
-        return True
-
     @on(RowList.Opened)
     def action_load(self) -> None:
         chosen = self._list.chosen
@@ -448,11 +441,6 @@ class ModelsScreen(Screen[None]):
     @property
     def _query(self) -> str:
         return self.query_one("#filter", Input).value if self.is_mounted else ""
-
-    @property
-    def _has_chat(self) -> bool:
-        """True if there is a chat below this screen."""
-        return any(getattr(screen, "SCOPE", "") == "chat" for screen in self.app.screen_stack)
 
     async def _look_up(self) -> None:
         """Read the families' records. Then start slow lookups: memory, running engines, downloaded models and servers.
@@ -510,9 +498,8 @@ class ModelsScreen(Screen[None]):
         self._fill()
 
     def _show_errors(self) -> None:
-        """Show, below the list, why the app begins with it and which servers did not answer."""
-        told = [error_text(self.app, self._why)] if self._why is not None else []
-        told += [f"{one_line(one.name)}: {one_line(str(one.error))}" for one in self.servers if one.error is not None]
+        """Show, below the list, which servers did not answer."""
+        told = [f"{one_line(one.name)}: {one_line(str(one.error))}" for one in self.servers if one.error is not None]
         line = self.query_one("#errors", Static)
         line.update("\n".join(told))
         line.display = bool(told)
