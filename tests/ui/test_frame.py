@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from textual.widgets import Static
 
-from tests.support.scripted_engine import Hold
+from tests.support.scripted_engine import Fail, Hold
 from tests.support.waiting import until_chat
 from tests.ui.conftest import Chat, MakeApp, StartChat, picture
 from tests.unit.store.made import opened
+from vlmtui.domain.generation import Failure
+from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
 from vlmtui.store.records import ConversationId
 from vlmtui.store.store import Store
@@ -54,6 +56,17 @@ async def test_a_wide_screen_shows_the_cost_of_prompt_and_answer(chatting: Start
         parts = [f"▓ images {usage.image_tokens}", f"▒ text {usage.prompt_tokens - usage.image_tokens}", "░ answer 2"]
         assert panel(chat, "context")[1:-1] == parts
         assert panel(chat, "context")[-1].startswith(f"{usage.prompt_tokens + 2} of ")
+
+
+async def test_after_a_failed_answer_nothing_is_said_of_the_context_before_it_is_known(chatting: StartChat) -> None:
+    failure = Failure(kind=ErrorKind.INTERNAL, message="It broke.")
+    async with chatting([Fail(failure)], ["Fine."], size=WIDE) as chat:
+        await chat.say("What is this?")
+        chat.last.answer.prompt = None  # as if the engine had failed before it rendered the prompt
+        chat.screen.show_status()
+        await chat.until(lambda: "context" not in chat.screen_text() and "? of" not in chat.screen_text())
+        await chat.say("And this?")
+        await chat.until(lambda: "context " in chat.screen_text())
 
 
 async def test_the_pane_shows_the_system_prompt_the_dials_that_were_set_and_the_model(chatting: StartChat) -> None:

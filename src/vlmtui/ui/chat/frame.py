@@ -16,6 +16,7 @@ from textual.widgets import Static
 from textual.worker import WorkType
 
 from vlmtui.domain.engine import REMOTE_BACKEND, EngineInfo, EngineStatus, LoadProgress, labels
+from vlmtui.domain.generation import Finished
 from vlmtui.domain.sampling import PARAMETERS, Sampling
 from vlmtui.registry.match import Model
 from vlmtui.session.answer_line import answer_line, answer_speed, clock_text, elapsed
@@ -310,7 +311,8 @@ class SidePane(Vertical):
         is_open = exchange is None or exchange.is_running
         is_told = is_open or (in_context is not None and in_context.answer.usage.prompt_tokens > 0)
         most = info.max_model_len if info is not None else 0
-        _fill(self._context_panel, context_rows(in_context, most, is_told=is_told) if info is not None else [])
+        is_shown = info is not None and (is_told or has_ended(exchange))
+        _fill(self._context_panel, context_rows(in_context, most, is_told=is_told) if is_shown else [])
         _fill(self._prompt_panel, prompt_rows(exchange) if exchange is not None else [])
         _fill(self._answer_panel, answer_rows(exchange) if exchange is not None else [])
         if exchange is not None:
@@ -335,6 +337,11 @@ class FactsLine(Static):
         if self.content != line:
             self.update(line)
         self.set_class(bool(line), "-filled")
+
+
+def has_ended(exchange: Exchange | None) -> bool:
+    """Return whether the engine has told all that it tells about an exchange."""
+    return exchange is not None and isinstance(exchange.answer.outcome, Finished)
 
 
 def _fill(panel: Static, rows: list[Content]) -> None:
@@ -491,7 +498,7 @@ class StatusBar(Static):
             used = self._chat.context_used
             most = f" / {info.max_model_len:,}" if info.max_model_len else ""
             is_full = most and (used or 0) >= _NEARLY_FULL * info.max_model_len
-            if most or used:
+            if (most or used) and (used is not None or has_ended(self._chat.last)):
                 text = f"context {'?' if used is None else f'{used:,}'}{most}"
                 parts.append(Content.styled(text, "$text-warning" if is_full else "$muted"))
             if status is not None and engines.state is EngineState.READY and status.spec.backend != REMOTE_BACKEND:
