@@ -1,10 +1,14 @@
-"""Reads images from this machine's clipboard, with `wl-paste` or `xclip`."""
+"""Reads images from this machine's clipboard, with `wl-paste` or `xclip`; and the command that copies files here from
+the user's own computer."""
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import os
+import shlex
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -16,14 +20,12 @@ from typing import NamedTuple
 
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_private
-from vlmtui.media.inbox import scp_line
 from vlmtui.media.paths import looks_like_media, parse_paths
 from vlmtui.media.sniff import HEAD_BYTES, Kind, sniff
 from vlmtui.processes import find_program
 from vlmtui.text import human_bytes, one_line
 
 BYTES_MAX = 256_000_000
-"""Maximum size of a clipboard image, in bytes."""
 WAIT_S = 5.0
 _PREFERRED = (
     "image/png",
@@ -175,3 +177,32 @@ def _run(command: tuple[str, ...], until: float, bytes_max: int) -> bytes:
 
 def _listed(types: list[str]) -> str:
     return one_line("It contains: " + ", ".join(types[:10])) if types else "It is empty."
+
+
+def scp_line(folder: Path, *, environ: Mapping[str, str] = os.environ) -> str:
+    """Return a shell command for the user's own computer that copies `FILE` into `folder` on this machine.
+
+    Host and port are those of the SSH session; behind a jump host or port forwarding they may differ.
+    """
+    host, port = _address(environ.get("SSH_CONNECTION", ""))
+    user = environ.get("USER") or environ.get("LOGNAME") or _user()
+    there = str(folder.absolute()).rstrip("/") + "/"
+    option = f"-P {shlex.quote(port)} " if port != "22" else ""
+    quoted = "'" + there.replace("'", "'\\''") + "'"
+    return f"scp {option}FILE {shlex.quote(f'{user}@{host}')}:{quoted}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "USER"
+
+
+def _address(connection: str) -> tuple[str, str]:
+    """Return this machine's address and port from `SSH_CONNECTION` (client, its port, server, its port)."""
+    fields = connection.split()
+    if len(fields) != 4:
+        return socket.gethostname(), "22"
+    _, _, host, port = fields
+    return (f"[{host}]" if ":" in host else host), port

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vlmtui.media.inbox import scp_line
+from vlmtui.media.clipboard import scp_line
 
 
 @pytest.mark.parametrize(

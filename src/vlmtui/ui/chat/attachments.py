@@ -173,7 +173,7 @@ class AttachmentSources(ChatPart):
 
     def action_inbox(self) -> None:
         """Show and copy the command that copies files into the inbox folder. The file browser then opens there."""
-        from vlmtui.media.inbox import scp_line
+        from vlmtui.media.clipboard import scp_line
 
         self._folder = private_dir(self._screen.services.paths.inbox)
         line = scp_line(self._folder)
