@@ -11,7 +11,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.paths import private_dir
 
 
-def log_to_file(path: Path, *, level: int = logging.INFO) -> bool:
+def log_to_file(path: Path) -> bool:
     """Send all log records of this process to `path` (mode 0600, rotated at 1 MiB, three old files kept), or nowhere if
     it can't be written. Return whether there is a log."""
     handler: logging.Handler = logging.NullHandler()
@@ -22,5 +22,5 @@ def log_to_file(path: Path, *, level: int = logging.INFO) -> bool:
     handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level)
+    root.setLevel(logging.INFO)
     return not isinstance(handler, logging.NullHandler)
