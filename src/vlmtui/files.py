@@ -34,7 +34,6 @@ from vlmtui.text import one_line
 TEMPORARY_PREFIX = ".new-"
 """Prefix of files that are unfinished, or about to be removed."""
 _UNFINISHED = re.compile(re.escape(TEMPORARY_PREFIX) + r"vlmtui-[0-9a-f]{16}")
-"""Names of unfinished files."""
 _PRIVATE = 0o600
 _OLD_S = 3600.0
 _TRIES = 1000

@@ -30,14 +30,12 @@ _BREAK = re.compile(r"\n|<[^<>\s]+>|\[[^\[\]\s]+\]")
 
 class FindingKind(StrEnum):
     TOO_FEW = "too_few"
-    """Fewer placeholders than attachments of a modality."""
     TOO_MANY = "too_many"
     NUMBERING = "numbering"
     """Numbered placeholders that are not 1, 2, 3, …"""
     NOT_TAKEN = "not_taken"
     """The model family does not accept this modality."""
     FOREIGN = "foreign"
-    """A placeholder of another family."""
     UNWRAPPED = "unwrapped"
     """A placeholder without the tokens that belong around it."""
     UNKNOWN_TOKEN = "unknown_token"
@@ -49,7 +47,6 @@ class FindingKind(StrEnum):
     END_OF_TURN = "end_of_turn"
     """A user's turn lacks its end-of-turn token."""
     GENERATION_PROMPT = "generation_prompt"
-    """The generation prompt is missing or incomplete."""
     BOS_MISSING = "bos_missing"
     BOS_DOUBLED = "bos_doubled"
 

@@ -14,7 +14,6 @@ class ThinkingParts(NamedTuple):
     """The reasoning without its tags, or empty."""
     answer: str
     is_thinking: bool
-    """True if the reasoning is still being generated."""
 
 
 def split_thinking(text: str, tags: ThinkingTags = COMMON_TAGS, *, over: bool, is_open: bool = False) -> ThinkingParts:

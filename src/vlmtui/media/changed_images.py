@@ -66,7 +66,6 @@ def _stored(attachment: Attachment, image: Image.Image, store: Path, what: str) 
 
 
 SIDE_MIN = 56
-"""Minimum side in pixels after halving."""
 
 
 def smaller_image(attachment: Attachment, store: Path) -> Attachment:

@@ -33,7 +33,6 @@ class Sort(StrEnum):
 class FolderEntry(msgspec.Struct, frozen=True):
     path: Path
     name: str
-    """The last part of the path."""
     is_folder: bool
     size: int
     """Bytes; 0 for a folder."""
@@ -52,7 +51,6 @@ class FolderView:
 
     sort: Sort = Sort.NAME
     hidden: bool = False
-    """True to show files whose names begin with a dot."""
 
     def arranged(self, entries: list[FolderEntry]) -> list[FolderEntry]:
         """Sort entries (already sorted by name) in the chosen order. Folders stay first."""

@@ -135,7 +135,6 @@ def _to_srgb(image: Image.Image, profile: object) -> tuple[Image.Image, list[str
 PIXELS_MAX = 200_000_000
 """Maximum pixels of an image (600 MB as RGB), checked in the header before decoding."""
 _PIXELS_OF_SMALL_FILES = 50_000_000
-"""Maximum pixels of an image in a small file."""
 _PIXELS_PER_BYTE = 200
 """Larger files may have this many pixels per byte, up to PIXELS_MAX. Photographs have fewer than 20; more than this is
 a nearly blank page or a decompression bomb."""
@@ -143,7 +142,6 @@ RECODED_PIXELS_MAX = 50_000_000
 """Maximum pixels of an image that must be re-encoded. A larger one is shrunk by a whole number: writing, hashing and
 reading 200 million pixels as PNG takes half a minute, and no model's processor accepts a tenth of that."""
 BYTES_MAX = 256_000_000
-"""Maximum size of an image file, in bytes."""
 
 _EXIF = b"Exif\0\0"
 _EXIF_MAX = 100
@@ -167,7 +165,6 @@ DECODER_ERRORS = (
     MemoryError,
     RuntimeError,
 )
-"""Exceptions that Pillow's decoders raise for damaged files."""
 
 _AVERAGED = frozenset({"L", "LA", "RGB", "RGBA", "CMYK"})
 _SAME_WHEN_RGB = frozenset({("JPEG", "RGB"), ("PNG", "RGB"), ("JPEG", "L"), ("PNG", "L")})

@@ -58,7 +58,6 @@ class Mention(msgspec.Struct, frozen=True):
     title: str = ""
     """The file type for display (`a PNG picture`, `a PDF document`), or why the file can't be read."""
     size: int = 0
-    """Size of the file in bytes."""
 
 
 class _Spelling(msgspec.Struct, frozen=True):

@@ -44,11 +44,9 @@ SOUND_OF = "#sound"
 PAGES_MAX = 1000
 """Maximum number of pages to count and select; decoders read all earlier pages to reach one."""
 FRAMES_MAX = 5000
-"""Maximum number of frames of an animation."""
 PIXELS_MAX = 4_000_000_000
 """Maximum pixels of an animation, all frames together: a frame depends on earlier ones, so all are decoded."""
 _PIXELS_OF_SMALL_FILES = 200_000_000
-"""Maximum pixels of an animation in a small file."""
 _PIXELS_PER_BYTE = 60
 """Larger files may have this many pixels per byte: more than screen recordings have, fewer than decompression bombs."""
 
@@ -117,7 +115,6 @@ class ChosenPages(NamedTuple):
     pages: range
     """Page numbers from 1, at most PAGES_MAX of them; empty: the path selects none."""
     dots: int | None
-    """Dots per inch."""
 
     def names(self) -> Iterator[str]:
         """Yield a name for each page: `paper.pdf#page=3&dpi=300`."""
@@ -152,7 +149,6 @@ def sound_source(path: Path) -> Path:
 
 
 BYTES_MAX = 500_000_000
-"""Maximum size of a document, in bytes."""
 DPI = 150.0
 DPI_MIN, DPI_MAX = 10, 1200
 LONGEST = 2000.0

@@ -20,7 +20,6 @@ from vlmtui.processes import limit_process
 MEMORY_BYTES = 1_000_000_000
 """Maximum memory for one page, besides the document's own bytes."""
 CPU_S = 30
-"""Maximum processor time for one page, in seconds."""
 
 _END_BYTES = 4096
 """Where a document's end mark is looked for."""

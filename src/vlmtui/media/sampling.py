@@ -11,7 +11,6 @@ from vlmtui.errors import bad_input
 from vlmtui.media.describe import clock
 
 FRAMES_MAX = 4096
-"""Maximum number of frames to sample."""
 _ROUNDING = 1e-6
 """Fraction of a step: tolerance for floating-point rounding of the last one."""
 
@@ -29,7 +28,6 @@ class VideoFacts(NamedTuple):
     fps: float
     """Mean frames per second; above 0."""
     last_s: float
-    """When the last frame appears."""
     total_frames: int
     """At least 1. Derived from the times if the container does not state it."""
     notes: tuple[str, ...] = ()

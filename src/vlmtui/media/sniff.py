@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import Enum, StrEnum
 
 HEAD_BYTES = 4096
-"""How many bytes `sniff` needs."""
 
 
 class Kind(StrEnum):

@@ -57,7 +57,6 @@ class SoundFacts(NamedTuple):
     format: str
     """The container's name and the codec: `MP4, aac`."""
     rate: int
-    """Samples per second."""
     channels: int
     promised_s: float | None
     """Seconds by the file's header; None if the format has no such thing, or libav guesses it."""
@@ -256,7 +255,6 @@ def _finite(frame: av.AudioFrame, heard: _Heard) -> av.AudioFrame:
 
 
 PICTURE_SIZE = (1200, 300)
-"""Default width and height of a waveform image, in pixels."""
 _BACKGROUND, _WAVE = (24, 26, 32), (120, 190, 240)
 
 

@@ -18,7 +18,6 @@ from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
 from vlmtui.reading import is_file, opened, read_whole, shown_name
 
 FILE_BYTES_MAX = 16_000_000_000
-"""Maximum size of any file, in bytes; images have a lower limit."""
 _MAY_BE_SOUND = frozenset({FileType.MP4_SOUND, FileType.OGG, FileType.MP4, FileType.MATROSKA, FileType.WINDOWS_MEDIA})
 _NOUNS: dict[Modality, str] = {"image": "an image", "video": "a video", "audio": "a sound"}
 _SUPPORTED = (

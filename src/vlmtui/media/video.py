@@ -219,7 +219,6 @@ _DEMUXERS = "mov,mp4,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,ogg,asf,wav,mp3
 _METADATA: Mapping[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
 """Makes PyAV replace invalid UTF-8 in titles instead of failing; PyAV 19 has no such option any more."""
 AV_ERRORS = (av.error.FFmpegError, OSError, ValueError, LookupError, RuntimeError, MemoryError)
-"""Exceptions that PyAV raises for damaged files."""
 _CONTAINERS = {
     "matroska,webm": ("MKV", ".mkv"),
     "avi": ("AVI", ".avi"),
@@ -765,7 +764,6 @@ class AnimatedImage:
 
 
 BYTES_MAX = 16_000_000_000
-"""Maximum size of a video file, in bytes."""
 
 
 def stage_video(path: Path, store: Path, sampling: VideoSampling | None = None) -> Attachment:

@@ -37,9 +37,7 @@ def join_deltas(deltas: Sequence[Delta]) -> Delta:
 
 
 FILES_MAX = 256
-"""The most files in the spool; the oldest are deleted first."""
 MAX_AGE_S = 30 * 24 * 3600.0
-"""The age in seconds at which files are deleted."""
 
 _FOLDER = "kept"
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")

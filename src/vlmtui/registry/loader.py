@@ -18,7 +18,6 @@ from vlmtui.text import did_you_mean
 _RECORD_BYTES_MAX = 1_000_000
 _FOLDER = Path(__file__).with_name("families")
 _FIRST = "shapes.toml"
-"""The bundled model's record."""
 _OWN = ("family", "title", "models", "checked", "checked_note", "note")
 """Fields that are not inherited through `extends`."""
 

@@ -250,7 +250,6 @@ class RawTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The system prompt if the user sets none."""
     bos: str = ""
     generation_prompt: str = ""
-    """The text before the answer."""
     chat_template: str | None = None
     """Messages only: the Jinja template to apply instead of the model's own."""
 
@@ -309,7 +308,6 @@ class Grounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     times_prompt: str = ""
     """The makers' prompt for when something happens in a video; empty: unknown."""
     source: str
-    """Where the convention is documented."""
 
     def prompt_for(self, what: str) -> str:
         """Return the prompt that the model's makers recommend to locate `what`; "" if unknown."""
@@ -358,7 +356,6 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     raw_effort: dict[str, RawChange] = msgspec.field(default_factory=dict)
     """How the raw prompt differs with these values of `effort`, in addition to `raw_on`; `raw_off` has precedence."""
     source: str
-    """Where the tags and variables are documented."""
 
     @property
     def tags(self) -> ThinkingTags:
@@ -423,7 +420,6 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """`ignored`: the prompt has no place for the user's text. `task`: replaced by the first of `tasks` unless it starts
     with one of them."""
     tasks: tuple[str, ...] = ()
-    """Task prompts; the first is the default."""
     chat: Literal["model", "registry"] = "model"
     """The source of the chat template: `model`: the model's own; `registry`: one that is generated from `raw`."""
     stop_tokens: tuple[str, ...] = ()
@@ -475,7 +471,6 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The repository requires an account and accepting its terms."""
     licence: str = ""
     source: str = ""
-    """Source of the facts."""
     note: str = ""
     """A one-line note for display."""
 

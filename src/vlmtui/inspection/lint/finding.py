@@ -164,9 +164,7 @@ class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: LintKind
     message: str
-    """The fault in one sentence."""
     source: str = ""
-    """The template's name."""
     line: int | None = None
     """The line of the template, from 1."""
     conversation: str = ""

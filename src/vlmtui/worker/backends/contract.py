@@ -114,7 +114,6 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of engine. Only `title` and `load` are required."""
 
     title: str
-    """The backend's name for people, such as `vLLM`."""
     load: Load
     load_again: LoadAgain | None = None
     """Called once after `load` has raised ProcessEnded."""

@@ -30,7 +30,6 @@ _FINISH = {
 
 class StreamedPart(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
-    """The server's id of the request."""
     text: str = ""
     """The event's text; reasoning that has its own field is between the family's tags."""
     token_ids: tuple[int, ...] = ()

@@ -243,7 +243,6 @@ _DOUBLINGS = 6
 """The most repetitions of a request to a server that limits the rate and does not say for how long. The pause
 doubles."""
 _TEXT_MAX = 32_000_000
-"""The most characters of an answer."""
 
 
 async def connect_to_server(spec: LoadSpec, report: Report) -> RemoteEngine:

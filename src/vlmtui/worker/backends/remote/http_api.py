@@ -350,7 +350,6 @@ def _words_of(error: object, depth: int) -> str:
 _BODY_MAX = 64_000_000
 """The most bytes of a response that is not a stream."""
 _EVENT_MAX = 16_000_000
-"""The most bytes of one event."""
 _STREAM_MAX = 1_000_000_000
 """The most bytes of a stream, enough for 500,000 tokens with 20 log-probabilities each."""
 _CONNECT_S = 10.0

@@ -71,9 +71,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     model: str | None = None
     """The model's name on the server; None: its only model."""
     api_key_env: str | None = None
-    """The environment variable that holds the API key."""
     api_key_file: str | None = None
-    """The file whose first line is the API key."""
     ca: str | None = None
     """A file with certificates to trust instead of the system's."""
     client_cert: str | None = None
