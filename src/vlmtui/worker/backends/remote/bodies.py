@@ -42,8 +42,6 @@ _AT_ONCE = 16
 _DEAF_TIMES = 10
 """The pause after a request for a token's text has timed out, as a multiple of the timeout. Without a pause, each of
 hundreds of tokens would wait for its own timeout if the server hangs."""
-_PROMPTS_MAX = 64
-"""The most prompts whose text is cached."""
 
 
 class TokenTexts:
@@ -53,7 +51,6 @@ class TokenTexts:
         self._api = api
         self._model = model
         self._known: dict[int, Token] = {}
-        self._prompts: dict[tuple[int, ...], str] = {}
         self._special: dict[str, int | None] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._deaf_until_s = float("-inf")
@@ -69,12 +66,9 @@ class TokenTexts:
     async def text_of(self, ids: Sequence[int], seconds: float) -> str:
         """Return these tokens decoded together, with special tokens. Raises VlmtuiError, also if the server does not
         answer within `seconds`."""
-        key = tuple(ids)
-        if key not in self._prompts:
-            while len(self._prompts) >= _PROMPTS_MAX:
-                del self._prompts[next(iter(self._prompts))]
-            self._prompts[key] = await self._decoded(key, seconds)
-        return self._prompts[key]
+        found = await self._api.post("/detokenize", {"model": self._model, "tokens": list(ids)}, seconds=seconds)
+        text: Any = found.get("prompt") if isinstance(found, dict) else None
+        return text if isinstance(text, str) else ""
 
     async def ids_of(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return the token ids of a text. Raises VlmtuiError."""
@@ -95,17 +89,12 @@ class TokenTexts:
             if time.monotonic() < self._deaf_until_s:
                 return
             try:
-                text = await self._decoded((token_id,), self._api.stall_s)
+                text = await self.text_of([token_id], self._api.stall_s)
             except VlmtuiError as error:
                 if isinstance(error, Unanswered):
                     self._deaf_until_s = time.monotonic() + _DEAF_TIMES * self._api.stall_s
                 return
         self._known[token_id] = Token(text=text, special=is_special(text))
-
-    async def _decoded(self, ids: tuple[int, ...], seconds: float) -> str:
-        found = await self._api.post("/detokenize", {"model": self._model, "tokens": list(ids)}, seconds=seconds)
-        text: Any = found.get("prompt") if isinstance(found, dict) else None
-        return text if isinstance(text, str) else ""
 
 
 class AnswerText:
