@@ -66,7 +66,7 @@ class Services(msgspec.Struct, frozen=True):
     reader: ModelReader | None = None
     """Reads tokenizers and templates without an engine; None: that is impossible."""
     initial_model: str | None = None
-    """The name of a model to load first; None: show the list of models."""
+    """The name of a model to load first; None: none."""
     initial_backend: BackendChoice | None = None
     """The kind of engine that loads it; None: the best one of the model family's record."""
     initial_preset: Preset | None = None
