@@ -41,8 +41,7 @@ from vlmtui.session.generation import Answer
 from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.ui.chat.composer import ComposerPanel
 from vlmtui.ui.chat.transcript import Transcript
-from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.terminal.pictures import symbol_strips
+from vlmtui.ui.terminal.graphics import Graphics, symbol_strips
 from vlmtui.ui.terminal.themes import VARIABLES
 
 FREEZE_BUDGET_MS = 50

@@ -14,9 +14,8 @@ from textual.app import App, ComposeResult
 from textual.widget import Widget
 
 from vlmtui.terminal import Answers, best_way, parse_answers, parse_place, passed_on, picture_ways
-from vlmtui.ui.terminal.graphics import GRIDS, Graphics, GraphicsMode
+from vlmtui.ui.terminal.graphics import GRIDS, Graphics, GraphicsMode, Symbols, symbol_of, symbol_strips
 from vlmtui.ui.terminal.painter import MARKS, PictureRun, picture_runs, placeholder_strip
-from vlmtui.ui.terminal.pictures import Symbols, symbol_of, symbol_strips
 
 _SIXEL = frozenset({4, 22})
 _PLAIN = frozenset({22})

@@ -58,9 +58,8 @@ from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.seeing import modes
 from vlmtui.ui.seeing.modes import BlindMode, BoxesMode, HeatMode, SeenMode
 from vlmtui.ui.seeing.room import ImageRoom
-from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
+from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode, Picture
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
-from vlmtui.ui.widgets.thumbnails import NumberedPicture
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)], ids=["80x24", "120x40", "200x60"])
 HOSTILE = "[red]a\x1b]0;t\x07\u202eb[.jpg"
@@ -518,7 +517,8 @@ async def test_marks_are_numbered_listed_and_shown_in_the_answer(tmp_path: Path,
         assert "360,200 cut" in text
         assert "\x1b" not in text
         assert "\x07" not in text
-        numbers = {one.text for strip in app.room.query_one(NumberedPicture)._strips for one in strip}
+        picture = app.room.query_one(Picture)
+        numbers = {one.text for y in range(picture.size.height) for one in picture.render_line(y)}
         assert {"1", "2"} <= numbers
 
 

@@ -98,7 +98,6 @@ SLICES = {
     "ui.stored_conversations": "a part of the app: opening what is stored",
     "ui.terminal.frames": "the one output seam",
     "ui.terminal.pens": "styles as escape sequences; frames compares cells",
-    "ui.terminal.pictures": "imports Pillow, so only after the first paint",
     "worker.backends.remote.refused": "which attachment a refusal is about",
     "worker.backends.transformers.loading": "loads a model; the engine answers with it",
     "worker.backends.transformers.sampling": "vLLM's sampling parameters as Transformers has them",

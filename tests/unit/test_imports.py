@@ -17,7 +17,7 @@ HEAVY = {"vllm", "torch", "transformers", "torchvision", "huggingface_hub"}
         ("vlmtui.cli", HEAVY | {"textual", "av", "numpy"}),
         ("vlmtui.plain.repl", HEAVY | {"textual", "rich", "av", "numpy"}),
         ("vlmtui.ui.app", HEAVY | {"av", "numpy", "markdown_it", "httpx2", "sqlite3", "PIL", "psutil"}),
-        ("vlmtui.ui.widgets.attachment_view, vlmtui.ui.terminal.pictures", HEAVY | {"av", "numpy"}),
+        ("vlmtui.ui.widgets.attachment_view", HEAVY | {"av", "numpy"}),
         ("vlmtui.worker.__main__", HEAVY | {"textual"}),
     ],
 )

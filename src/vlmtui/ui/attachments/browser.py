@@ -214,7 +214,6 @@ class FilePreview(Vertical):
             return
         picture = Graphics.of(self.app).widget_for(image, columns=width, rows=rows)
         if picture is not None:
-            picture.add_class("picture")
             await self.mount(picture, before=0)
 
     @work(thread=True, group="look")

@@ -258,12 +258,8 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
             return [Static("\n".join(times), classes="list", markup=False)]
         rows: list[Widget] = []
         for number, image in enumerate(sheet.rows):
-            columns, high = sheet.grid.per_row * sheet.grid.column, sheet.grid.high
-            picture = self._graphics.widget_for(image, columns=columns, rows=high)
-            if picture is not None:
-                picture.styles.width, picture.styles.height = columns, high
-                picture.add_class("picture")
-                rows.append(picture)
+            size = sheet.grid.per_row * sheet.grid.column, sheet.grid.high
+            rows.append(self._graphics.draw(image, size).widget(self._graphics))
             rows.append(Static(sheet.times_of(number), classes="times", markup=False))
         left = [sheet.times_of(number) for number in range(len(sheet.rows), sheet.lines)]
         if left:

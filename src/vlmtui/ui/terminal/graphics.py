@@ -7,25 +7,35 @@ nor sextants.
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 import msgspec
+from rich.color import Color, ColorType
+from rich.color_triplet import ColorTriplet
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+from textual.widget import Widget
 
 from vlmtui.terminal import Passage, TerminalQuestion
-from vlmtui.ui.terminal.painter import CELLS_MAX, Painter, Protocol
+from vlmtui.ui.terminal.painter import CELLS_MAX, Painter, Protocol, placeholder_strip
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # NumPy takes ten megabytes, and half cells do not need it
+    import numpy as np
+    import numpy.typing as npt
     from PIL.Image import Image
-    from textual.strip import Strip
-    from textual.widget import Widget
 
-    from vlmtui.ui.terminal.pictures import Symbols
+    _BYTES = npt.NDArray[np.uint8]
 
+Symbols = Literal["halfcell", "quadrant", "sextant"]
 GraphicsMode = Literal["kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell", "off"]
 
 GRIDS: Final[dict[GraphicsMode, tuple[int, int]]] = {"halfcell": (1, 2), "quadrant": (2, 2), "sextant": (2, 3)}
 """Pixels across and down a cell, for the modes that draw with characters."""
 _NOT_ASKED: Final = ("off", "halfcell")
+_FULL_SEXTANTS: Final = (0b010101, 0b101010)
+"""The left and the right half, which are not among the sextants in Unicode."""
 
 
 class Drawing(msgspec.Struct, frozen=True):
@@ -34,6 +44,10 @@ class Drawing(msgspec.Struct, frozen=True):
     image: Image
     size: tuple[int, int]
     strips: list[Strip]
+
+    def widget(self, graphics: Graphics) -> Picture:
+        """Return a widget of this size that shows the drawing."""
+        return Picture(self, graphics)
 
 
 class Graphics:
@@ -96,33 +110,32 @@ class Graphics:
         found = getattr(app, "graphics", None)
         return found if isinstance(found, cls) else cls("off")
 
-    def widget_for(self, image: Image, *, columns: int, rows: int) -> Widget | None:
+    def widget_for(self, image: Image, *, columns: int, rows: int) -> Picture | None:
         """Return a widget, of the right size, that shows `image` in at most `columns` × `rows` cells; None if images
         are off. Pass a thumbnail: drawing a full-size photo takes 0.1 s."""
         if self.mode == "off" or not image.width or not image.height:
             return None
-        from vlmtui.ui.terminal.pictures import PaintedPicture, SymbolPicture
+        return self.draw(image, self.fit(image.width, image.height, columns=columns, rows=rows)).widget(self)
 
-        widget: Widget
-        if self.painter is not None:
-            widget = PaintedPicture(image, self.painter)
-        else:
-            widget = SymbolPicture(image, cast("Symbols", self.mode))
-        width, height = self.fit(image.width, image.height, columns=columns, rows=rows)
-        widget.styles.width, widget.styles.height = width, height
-        return widget
+    def draw(self, image: Image, size: tuple[int, int]) -> Drawing:
+        """Draw an image, stretched to `size` columns and rows. Blocking for modes that draw with characters."""
+        return Drawing(image, size, symbol_strips(image, *size, cast(Symbols, self.mode)) if self.draws_symbols else [])
 
-    def draw(self, image: Image, *, columns: int, rows: int) -> Drawing:
-        """Prepare an image; can be called in a thread. If the result has no strips, show it with `widget_for`."""
-        size = self.fit(image.width, image.height, columns=columns, rows=rows)
-        return Drawing(image, size, self.strips(image, size) if self.draws_symbols else [])
+    def place(self, drawing: Drawing) -> tuple[list[Strip], int | None]:
+        """Return the lines that show a drawing, and its number in the painter, if the terminal draws it. Call `leave`
+        with that number when the lines are no longer on the screen."""
+        if self.painter is None:
+            return drawing.strips, None
+        columns, rows = (min(side, CELLS_MAX) for side in drawing.size)
+        number = self.painter.take(drawing.image, (columns, rows))
+        if number is None:
+            return [], None
+        return [placeholder_strip(number, row, columns) for row in range(rows)], number
 
-    def strips(self, image: Image, size: tuple[int, int]) -> list[Strip]:
-        """Return an image drawn with characters, in `size` columns and rows. Only for modes that draw with
-        characters."""
-        from vlmtui.ui.terminal.pictures import symbol_strips
-
-        return symbol_strips(image, *size, cast("Symbols", self.mode))
+    def leave(self, number: int | None) -> None:
+        """Let the painter forget an image."""
+        if self.painter is not None and number is not None:
+            self.painter.leave(number)
 
     def fit(self, width: int, height: int, *, columns: int, rows: int) -> tuple[int, int]:
         """Return the columns and rows for an image of this size in pixels: same aspect ratio, never enlarged."""
@@ -133,3 +146,118 @@ class Graphics:
             max(1, min(columns, round(width * scale / cell_width))),
             max(1, min(rows, round(height * scale / cell_height))),
         )
+
+
+class Picture(Widget):
+    """Shows a drawing. textual-image's widget takes 20 ms for a thumbnail, too long for a screen with a dozen."""
+
+    ALLOW_SELECT = False
+
+    def __init__(self, drawing: Drawing, graphics: Graphics) -> None:
+        super().__init__(classes="picture")
+        self.styles.width, self.styles.height = drawing.size
+        self._drawing = drawing
+        self._graphics = graphics
+        self._placed: tuple[list[Strip], int | None] | None = None
+        """None until a line is drawn for the first time."""
+
+    def render_line(self, y: int) -> Strip:
+        if self._placed is None:
+            self._placed = self._graphics.place(self._drawing)
+        strips, _ = self._placed
+        return strips[y] if y < len(strips) else Strip.blank(self.size.width)
+
+    def on_unmount(self) -> None:
+        if self._placed is not None:
+            self._graphics.leave(self._placed[1])
+
+
+def symbol_strips(image: Image, width: int, height: int, symbols: Symbols = "halfcell") -> list[Strip]:
+    """Return the lines of an image, stretched to `width` × `height` cells."""
+    from PIL.Image import Resampling
+
+    across, down = GRIDS[symbols]
+    scaled = image.convert("RGB").resize((width * across, height * down), Resampling.BICUBIC)
+    if symbols == "halfcell":
+        return _halfcells(scaled, width)
+    import numpy as np
+
+    cells = _by_cell(np.asarray(scaled), across, down)
+    masks, inks, papers = best_pairs(cells)
+    return [_row(line, ink, paper, symbols) for line, ink, paper in zip(masks, inks, papers, strict=True)]
+
+
+def best_pairs(cells: _BYTES) -> tuple[npt.NDArray[np.int64], _BYTES, _BYTES]:
+    """Return for each cell the two colours that draw its pixels with the least squared error.
+
+    `cells`: rows × columns × pixels × 3. Returns masks (bit k: pixel k has the first colour), first and second colours.
+    """
+    import numpy as np
+
+    count = cells.shape[2]
+    masks = np.arange(1 << (count - 1))  # a mask and its complement are the same
+    chosen = ((masks[:, None] >> np.arange(count)) & 1).astype(np.float32)
+    sums = cells.astype(np.float32)
+    inside = np.einsum("mk,yxkc->yxmc", chosen, sums)
+    outside = sums.sum(axis=2)[:, :, None, :] - inside
+    n_inside = chosen.sum(axis=1)
+    n_outside = count - n_inside
+    explained = (inside**2).sum(-1) / np.maximum(n_inside, 1) + (outside**2).sum(-1) / n_outside
+    best = explained.argmax(axis=2)
+    at = best[:, :, None, None]
+    ink = np.take_along_axis(inside, at, 2)[:, :, 0] / np.maximum(n_inside, 1)[best][..., None]
+    paper = np.take_along_axis(outside, at, 2)[:, :, 0] / n_outside[best][..., None]
+    return best, np.rint(ink).astype(np.uint8), np.rint(paper).astype(np.uint8)
+
+
+def symbol_of(mask: int, symbols: Symbols) -> str:
+    """Return the character that fills those pixels of a cell whose bits are set in `mask`. Bit 0: upper left, bit 1:
+    right of it, and so on."""
+    if symbols == "halfcell":
+        return " ▀▄█"[mask]
+    if symbols == "quadrant":
+        return " ▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"[mask]
+    if mask in (0, 0b111111, *_FULL_SEXTANTS):
+        return {0: " ", 0b111111: "█", _FULL_SEXTANTS[0]: "▌", _FULL_SEXTANTS[1]: "▐"}[mask]
+    return chr(0x1FB00 + mask - 1 - sum(mask > full for full in _FULL_SEXTANTS))
+
+
+def _by_cell(pixels: _BYTES, across: int, down: int) -> _BYTES:
+    """Reshape pixels (height × width × 3) to rows × columns × pixels of a cell × 3."""
+    high, wide = pixels.shape[0] // down, pixels.shape[1] // across
+    split = pixels.reshape(high, down, wide, across, -1).transpose(0, 2, 1, 3, 4)
+    return split.reshape(high, wide, down * across, -1)
+
+
+def _row(masks: npt.NDArray[np.int64], inks: _BYTES, papers: _BYTES, symbols: Symbols) -> Strip:
+    cells = zip(masks.tolist(), map(tuple, inks.tolist()), map(tuple, papers.tolist()), strict=True)
+    drawn = [(symbol_of(mask, symbols), ink if mask else paper, paper) for mask, ink, paper in cells]
+    return Strip(
+        [
+            Segment("".join([char for char, _, _ in run]), Style.from_color(_colour(ink), _colour(paper)))
+            for (ink, paper), run in groupby(drawn, lambda cell: cell[1:])
+        ],
+        len(drawn),
+    )
+
+
+def _halfcells(scaled: Image, width: int) -> list[Strip]:
+    """Return lines of half cells: a cell has two pixels, each with a colour of its own."""
+    data = scaled.tobytes()
+    pixels = [data[at : at + 3] for at in range(0, len(data), 3)]
+    rows = [pixels[at : at + width] for at in range(0, len(pixels), width)]
+    return [
+        Strip(
+            [
+                Segment("▀" * len(list(cells)), Style.from_color(_colour(upper), _colour(lower)))
+                for (upper, lower), cells in groupby(zip(above, below, strict=True))
+            ],
+            width,
+        )
+        for above, below in zip(rows[::2], rows[1::2], strict=True)
+    ]
+
+
+def _colour(pixel: tuple[int, int, int] | bytes) -> Color:
+    red, green, blue = pixel
+    return Color("", ColorType.TRUECOLOR, None, ColorTriplet(red, green, blue))

@@ -22,7 +22,7 @@ from vlmtui.inspection.grounding import PlacedMark
 from vlmtui.session.answer_places import Badge, badges_of, draw_marks
 from vlmtui.text import one_line
 from vlmtui.ui.terminal.graphics import Drawing, Graphics
-from vlmtui.ui.terminal.painter import CELLS_MAX, placeholder_strip
+from vlmtui.ui.terminal.painter import CELLS_MAX
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -42,49 +42,11 @@ DRAWER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="thumbnail")
 """Draws thumbnails. One thread, since each further one would delay the event loop, and a frame shows few new ones."""
 
 
-class CellNumber(NamedTuple):
-    """A number that is written at a column and row over an image drawn with characters."""
+class MarkedDrawing(Drawing, frozen=True):
+    """A part of an image with its marks, drawn by `draw_marked`."""
 
-    column: int
-    row: int
-    text: str
-    colour: str
-
-
-class NumberedPicture(Widget):
-    """An image drawn with characters, with numbers written over it: a cell has too few pixels to draw digits."""
-
-    ALLOW_SELECT = False
-
-    def __init__(self, strips: Sequence[Strip], numbers: Sequence[CellNumber]) -> None:
-        super().__init__()
-        self._strips = [
-            _written_over(strip, [one for one in numbers if one.row == y]) for y, strip in enumerate(strips)
-        ]
-
-    def render_line(self, y: int) -> Strip:
-        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
-
-
-class MarkedDrawing(msgspec.Struct, frozen=True):
-    """A part of an image with its marks, drawn by `draw_marked`. If the terminal draws images, show `image`; otherwise
-    show `strips` with `numbers` over them."""
-
-    image: Image
     box: tuple[float, float, float, float]
     """Left, top, right and bottom of the part, in pixels of the whole image."""
-    size: tuple[int, int]
-    strips: list[Strip]
-    numbers: list[CellNumber]
-
-    def widget(self, graphics: Graphics) -> Widget | None:
-        """Return a widget that shows the drawing; None if images are off."""
-        columns, rows = self.size
-        if not self.strips:
-            return graphics.widget_for(self.image, columns=columns, rows=rows)
-        picture = NumberedPicture(self.strips, self.numbers)
-        picture.styles.width, picture.styles.height = self.size
-        return picture
 
 
 class Marks(NamedTuple):
@@ -137,15 +99,14 @@ def draw_marked(image: Image, marks: Marks, graphics: Graphics, room: tuple[int,
     if marks.framed is not None:
         (x, y), (right, bottom) = moved([marks.framed[:2], marks.framed[2:]])
         _pen(drawn).rectangle((x, y, max(x, right - 1), max(y, bottom - 1)), outline="white", width=_width(drawn))
-    if not graphics.draws_symbols:
-        return MarkedDrawing(drawn, box, (columns, rows), [], [])
-    numbers = []
-    for one, (number, colour) in zip(placed, badges, strict=True):
+    strips = graphics.draw(drawn, (columns, rows)).strips
+    for one, (number, colour) in zip(placed, badges, strict=True) if strips else ():
+        # Digits are written over the image: a cell has too few pixels to draw them.
         text, (x, y) = str(number), one.xyxy[:2]
         column, row = int(x / graphics.pixels[0]), int(y / graphics.pixels[1])
-        place = max(0, min(column, columns - len(text))), max(0, min(row, rows - 1))
-        numbers.append(CellNumber(*place, text, colour))
-    return MarkedDrawing(drawn, box, (columns, rows), graphics.strips(drawn, (columns, rows)), numbers)
+        row = max(0, min(row, rows - 1))
+        strips[row] = _written_over(strips[row], max(0, min(column, columns - len(text))), text, colour)
+    return MarkedDrawing(drawn, (columns, rows), strips, box)
 
 
 def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
@@ -189,13 +150,10 @@ def mark_at(marks: Sequence[PlacedMark], x: float, y: float, *, reach: float) ->
     return min(found)[2] if found else None
 
 
-def _written_over(strip: Strip, numbers: Sequence[CellNumber]) -> Strip:
-    for one in numbers:
-        end = min(one.column + len(one.text), strip.cell_length)
-        style = Style(color="#ffffff", bgcolor=one.colour, bold=True)
-        middle = Strip([Segment(one.text[: end - one.column], style)])
-        strip = Strip.join([strip.crop(0, one.column), middle, strip.crop(end)])
-    return strip
+def _written_over(strip: Strip, column: int, text: str, colour: str) -> Strip:
+    end = min(column + len(text), strip.cell_length)
+    middle = Strip([Segment(text[: end - column], Style(color="#ffffff", bgcolor=colour, bold=True))])
+    return Strip.join([strip.crop(0, column), middle, strip.crop(end)])
 
 
 def thumbnail_size(attachment: Attachment) -> tuple[int, int]:
@@ -228,8 +186,8 @@ def draw_thumbnail(attachment: Attachment, cache: Path, graphics: Graphics, room
     """Draw a thumbnail into at most `room` columns and rows. Blocking. Raises VlmtuiError."""
     from vlmtui.media.thumbnails import thumbnail
 
-    columns, rows = room
-    return graphics.draw(thumbnail(attachment, cache, _PIXELS), columns=columns, rows=rows)
+    image = thumbnail(attachment, cache, _PIXELS)
+    return graphics.draw(image, graphics.fit(image.width, image.height, columns=room[0], rows=room[1]))
 
 
 class Wanted(NamedTuple):
@@ -241,11 +199,10 @@ class Wanted(NamedTuple):
 
 
 class _Picture(NamedTuple):
-    wanted: Wanted
     strips: list[Strip]
     number: int | None
     """Its number in the painter, if the terminal draws it."""
-    reason: str
+    reason: str = ""
     """Why it could not be drawn; empty if it could."""
 
 
@@ -298,9 +255,9 @@ class Thumbnails:
             drawing = await asyncio.get_running_loop().run_in_executor(
                 DRAWER, draw_thumbnail, wanted.attachment, self._cache, graphics, wanted.room
             )
-            picture = _on_screen(wanted, drawing, graphics)
+            picture = _Picture(*graphics.place(drawing))
         except VlmtuiError as error:
-            picture = _Picture(wanted, [], None, error.message)
+            picture = _Picture([], None, error.message)
         finally:
             self._being_drawn.discard(key)
         self._kept[key] = picture
@@ -309,21 +266,8 @@ class Thumbnails:
         self._drawn(wanted.attachment)
 
     def _forget(self, key: tuple[object, ...]) -> None:
-        picture = self._kept.pop(key)
-        painter = Graphics.of(self._view.app).painter
-        if painter is not None and picture.number is not None:
-            painter.leave(picture.number)
+        Graphics.of(self._view.app).leave(self._kept.pop(key).number)
 
 
 def _key(wanted: Wanted) -> tuple[object, ...]:
     return wanted.attachment.sha256, wanted.attachment.modality, wanted.room
-
-
-def _on_screen(wanted: Wanted, drawing: Drawing, graphics: Graphics) -> _Picture:
-    if drawing.strips or graphics.painter is None:
-        return _Picture(wanted, drawing.strips, None, "")
-    columns, rows = drawing.size
-    number = graphics.painter.take(drawing.image, drawing.size)
-    if number is None:
-        return _Picture(wanted, [], None, "")
-    return _Picture(wanted, [placeholder_strip(number, row, columns) for row in range(rows)], number, "")
