@@ -18,6 +18,7 @@ from pathlib import Path
 from textual import events
 from textual.pilot import Pilot
 
+from portable_svg import portable_svg
 from seeing_scenes import adapters, documents, recorded
 from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import LoadStage
@@ -77,7 +78,8 @@ def save(app: VlmtuiApp, name: str, theme: str = "") -> None:
     columns, rows = app.size
     target = OUT / f"{name}{theme}-{columns}x{rows}.svg"
     # Where this copy of the project lies is nobody's business.
-    target.write_text(app.export_screenshot(title="vlmtui").replace(str(OUT.parent), "/home/user"), encoding="utf-8")
+    svg = portable_svg(app.export_screenshot(title="vlmtui").replace(str(OUT.parent), "/home/user"))
+    target.write_text(svg, encoding="utf-8")
     print(target.name, flush=True)
 
 

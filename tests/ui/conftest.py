@@ -11,10 +11,12 @@ import msgspec
 import pytest
 from PIL import Image
 from textual import events
+from textual.app import App
 from textual.dom import DOMNode
 from textual.pilot import Pilot
 from textual.screen import Screen
 
+from portable_svg import portable_svg
 from tests.support.scripted_engine import ScriptedHost, Step
 from tests.support.waiting import until, until_chat
 from vlmtui.config.settings import Settings
@@ -166,6 +168,13 @@ class PlainChat(Screen[None]):
 
     def action_attach(self, path: str = "") -> None:
         self.attached = path
+
+
+@pytest.fixture(autouse=True)
+def portable_screenshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make equal screens give equal snapshots."""
+    export = App.export_screenshot
+    monkeypatch.setattr(App, "export_screenshot", lambda app, **options: portable_svg(export(app, **options)))
 
 
 @pytest.fixture(autouse=True)

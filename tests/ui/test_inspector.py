@@ -36,7 +36,6 @@ from vlmtui.ui.inspector.prompt_lines import TokenTable
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.seeing.room import ImageRoom
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.terminal.screenshot import portable_svg
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.search_bar import SearchBar
@@ -75,9 +74,6 @@ class Host(App[None]):
         self.services = SimpleNamespace(paths=SimpleNamespace(thumbnails=cache))
         self.animation_level = "none"
         self._made = (inspected, again)
-
-    def export_screenshot(self, *, title: str | None = None, simplify: bool = False) -> str:
-        return portable_svg(super().export_screenshot(title=title, simplify=simplify))
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return dict(VARIABLES)

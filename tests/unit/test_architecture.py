@@ -97,7 +97,6 @@ SLICES = {
     "ui.settings": "a screen, which the app opens",
     "ui.stored_conversations": "a part of the app: opening what is stored",
     "ui.terminal.frames": "the one output seam",
-    "ui.terminal.pens": "styles as escape sequences; frames compares cells",
     "worker.backends.remote.refused": "which attachment a refusal is about",
     "worker.backends.transformers.loading": "loads a model; the engine answers with it",
     "worker.backends.transformers.sampling": "vLLM's sampling parameters as Transformers has them",

@@ -10,8 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from vlmtui.ui.terminal.driver import WAITING_MAX, Output
-from vlmtui.ui.terminal.seam import sends_frames
+from vlmtui.ui.terminal.driver import WAITING_MAX, Output, sends_frames
 
 _FRAME = "x" * 10_000
 

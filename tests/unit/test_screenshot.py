@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.app import App
 from textual.widgets import Static
 
-from vlmtui.ui.terminal.screenshot import portable_svg
+from portable_svg import portable_svg
 
 
 async def test_no_font_of_a_screenshot_draws_ligatures_or_is_loaded_from_the_network() -> None:

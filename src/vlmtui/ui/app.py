@@ -36,9 +36,9 @@ from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.model_loading import ModelLoading
 from vlmtui.ui.services import ExitReport, Services
 from vlmtui.ui.stored_conversations import StoredConversations
+from vlmtui.ui.terminal.driver import NonBlockingDriver, PlainDriver, sends_frames
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.key_queue import KeyQueue, Steps, ask_user, run_before_keys
-from vlmtui.ui.terminal.seam import sends_frames
 from vlmtui.ui.terminal.themes import THEMES, VARIABLES, theme_name
 from vlmtui.ui.widgets.line_editing import EDITS, LINE_EDITS, is_text_area
 
@@ -153,8 +153,6 @@ class VlmtuiApp(App[ExitReport | None]):
         found = super().get_driver_class()
         if found.__name__ != "LinuxDriver" or not sends_frames({}):
             return found
-        from vlmtui.ui.terminal.driver import NonBlockingDriver, PlainDriver
-
         return NonBlockingDriver if sends_frames(os.environ) else PlainDriver
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
@@ -520,12 +518,6 @@ class VlmtuiApp(App[ExitReport | None]):
     async def action_quit(self) -> None:
         """Quit cleanly."""
         self._departure.leave()
-
-    def export_screenshot(self, *, title: str | None = None, simplify: bool = False) -> str:
-        """Return an SVG of the screen without Textual's web font, which draws `<|im_start|>` with ligatures."""
-        from vlmtui.ui.terminal.screenshot import portable_svg
-
-        return portable_svg(super().export_screenshot(title=title, simplify=simplify))
 
     def _begin(self) -> None:
         self.models.begin()

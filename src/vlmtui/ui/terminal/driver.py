@@ -13,10 +13,12 @@ import select
 import sys
 import threading
 from codecs import getincrementaldecoder
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import textual
 from rich.color import ColorSystem
 from textual import constants, events
 from textual._compositor import ChopsUpdate, LayoutUpdate
@@ -69,7 +71,25 @@ _CLOSE_S = 5.0
 _LONE_ESCAPE_S = constants.ESCAPE_DELAY + 0.01
 """Seconds without input after which a single Escape is a key."""
 _READ_BYTES = 4096
+_KNOWN = "8.2."
+"""The version of Textual whose compositor `frames` can read."""
 _COLOURS = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
+
+
+def sends_frames(environment: Mapping[str, str], version: str | None = None) -> bool:
+    """Return whether vlmtui's own driver writes to the terminal, which sends only changed cells. With
+    `VLMTUI_OUTPUT=plain` or an untested version of Textual, Textual's driver writes, and images are drawn with
+    characters. `version`: the version of Textual; None: the installed one."""
+    if environment.get("VLMTUI_OUTPUT") == "plain":
+        return False
+    return (_installed_version() if version is None else version).startswith(_KNOWN)
+
+
+def _installed_version() -> str:
+    """Return Textual's version, from the name of its metadata folder; empty if there is no such folder.
+    `textual.__version__` reads the metadata with an e-mail parser, which takes 15 ms of the start."""
+    folder = Path(textual.__file__).parent.parent
+    return next((found.name.split("-")[1] for found in folder.glob("textual-*.dist-info")), "")
 
 
 class Output:
