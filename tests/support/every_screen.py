@@ -23,7 +23,7 @@ from vlmtui.config.settings import load_settings
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
-from vlmtui.ui.actions.table import SCOPES
+from vlmtui.ui.actions import SCOPES
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.seeing.room import ImageRoom

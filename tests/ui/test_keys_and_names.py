@@ -21,8 +21,7 @@ from textual.screen import Screen
 
 import vlmtui.ui
 from vlmtui.errors import Remedy
-from vlmtui.ui.actions import ACTIONS, SCOPES, bindings
-from vlmtui.ui.actions.table import REMEDIES
+from vlmtui.ui.actions import ACTIONS, REMEDIES, SCOPES, bindings
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.terminal.key_queue import ask_user
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.scripted_engine import Die, Hold
 from tests.ui.conftest import StartChat
-from vlmtui.ui.actions.table import ACTIONS
+from vlmtui.ui.actions import ACTIONS
 
 
 @pytest.mark.parametrize(

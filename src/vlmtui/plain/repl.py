@@ -32,8 +32,7 @@ from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.session.resume import not_used
 from vlmtui.session.settings import ChatSettings
 from vlmtui.text import is_number, one_line
-from vlmtui.ui.actions import ACTIONS
-from vlmtui.ui.actions.table import parse_slash
+from vlmtui.ui.actions import ACTIONS, parse_slash
 from vlmtui.ui.services import ExitReport, Services
 
 _DETAIL_LINES = 12

@@ -23,8 +23,7 @@ from textual.screen import Screen
 from vlmtui.domain.capabilities import lack
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.text import one_line
-from vlmtui.ui.actions import ACTIONS, SCOPES, UNBOUND, Action, Scope
-from vlmtui.ui.actions.table import REMEDIES
+from vlmtui.ui.actions import ACTIONS, REMEDIES, SCOPES, UNBOUND, Action, Scope
 
 _ALIASES = {
     "control": "ctrl",

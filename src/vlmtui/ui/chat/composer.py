@@ -25,8 +25,7 @@ from vlmtui.paths import Paths
 from vlmtui.session.dials import ParameterHelp
 from vlmtui.session.draft import Draft, token_text
 from vlmtui.session.prompt_history import PromptHistory
-from vlmtui.ui.actions import SCOPES, UNBOUND, Action, bindings
-from vlmtui.ui.actions.table import SlashCommand, parse_slash
+from vlmtui.ui.actions import SCOPES, UNBOUND, Action, SlashCommand, bindings, parse_slash
 from vlmtui.ui.chat.attachments import AttachmentBar
 from vlmtui.ui.chat.suggestions import (
     Completion,
