@@ -68,8 +68,6 @@ if TYPE_CHECKING:
     from vlmtui.ui.attachments.browser import FilesChoice
     from vlmtui.ui.attachments.frames import FramesChoice
     from vlmtui.ui.chat.screen import ChatScreen
-    from vlmtui.ui.conversations import ConversationsScreen
-    from vlmtui.ui.models.screen import ModelsScreen
     from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 _log = logging.getLogger(__name__)
@@ -391,27 +389,6 @@ class VlmtuiApp(App[ExitReport | None]):
         from vlmtui.ui.chat.screen import ChatScreen
 
         return ChatScreen(self, self.conversation.require_chat(model))
-
-    # -- requests of screens
-
-    def on_models_screen_model_chosen(self, event: ModelsScreen.ModelChosen) -> None:
-        self.models.choose(event.model, event.machine)
-
-    def on_models_screen_leave_picker(self) -> None:
-        self.back_to_chat()
-
-    def on_conversations_screen_conversation_chosen(self, event: ConversationsScreen.ConversationChosen) -> None:
-        self.stored.open(event.id, event.turn, event.words)
-
-    def on_conversations_screen_export_wanted(self, event: ConversationsScreen.ExportWanted) -> None:
-        self.start_dialog(partial(self.perform, partial(self.stored.export, event.id)))
-
-    def on_conversations_screen_new_chat_wanted(self) -> None:
-        from vlmtui.ui.conversations import ConversationsScreen
-
-        if isinstance(self.screen, ConversationsScreen):  # the message may arrive twice
-            self.pop_screen()
-            self.call_later(self.run_action_id, "new_chat")
 
     def on_attachment_view_clicked(self, event: AttachmentView.Clicked) -> None:
         from vlmtui.session.seeing import RoomImage

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Input, Static
@@ -20,17 +19,20 @@ from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation_list import ConversationList, ago
 from vlmtui.session.exchange import stored_answer
-from vlmtui.store.records import ConversationId, ListEntry, Snippet, StoredTurn, TurnId
+from vlmtui.store.records import ConversationId, ListEntry, Snippet, StoredTurn
 from vlmtui.text import counted, one_line, visible
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import TextBlock
 from vlmtui.ui.document.view import DocumentView
-from vlmtui.ui.keys import error_text, with_keys, with_remedy
+from vlmtui.ui.keys import with_keys, with_remedy
 from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
 from vlmtui.ui.widgets.dialogs import NameScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.line_editing import LineInput
 from vlmtui.ui.widgets.row_list import RowList
+
+if TYPE_CHECKING:
+    from vlmtui.ui.app import VlmtuiApp
 
 
 class SearchInput(LineInput):
@@ -183,24 +185,6 @@ class ConversationsScreen(Screen[None]):
     SCOPE = "conversation_list"
     BINDINGS = bindings(SCOPE)
 
-    @dataclass
-    class ConversationChosen(Message):
-        """Open this conversation, at a turn if a search found one."""
-
-        id: ConversationId
-        turn: TurnId | None = None
-        words: str = ""
-        """The words to highlight."""
-
-    @dataclass
-    class ExportWanted(Message):
-        """Write this conversation to a file."""
-
-        id: ConversationId
-
-    class NewChatWanted(Message):
-        """Start a new conversation."""
-
     def __init__(self, store: AsyncStore, *, open_id: ConversationId | None = None) -> None:
         """`open_id`: the conversation that the chat shows."""
         super().__init__()
@@ -229,6 +213,10 @@ class ConversationsScreen(Screen[None]):
         run_before_keys(self, partial(self._find, ""))
 
     @property
+    def main_app(self) -> VlmtuiApp:
+        return cast("VlmtuiApp", self.app)
+
+    @property
     def _side(self) -> DocumentView:
         return self.query_one("#side", DocumentView)
 
@@ -252,9 +240,6 @@ class ConversationsScreen(Screen[None]):
         if self._open_found and found.query == self.query_one(SearchInput).value.strip():
             self._open_found = False
             self.action_open()
-
-    def _tell_error(self, error: VlmtuiError) -> None:
-        self.notify(error_text(self.app, error), severity="error", markup=False)
 
     # -- messages of the list and the inputs
 
@@ -294,46 +279,41 @@ class ConversationsScreen(Screen[None]):
 
     @on(RowList.Opened)
     def action_open(self) -> None:
-        """Open the highlighted conversation."""
         entry = self._view.current
         if entry is None:
             self.app.bell()
         else:
-            self.post_message(self.ConversationChosen(entry.id, entry.turn, self.conversations.query))
+            self.main_app.stored.open(entry.id, entry.turn, self.conversations.query)
 
     def action_search(self) -> None:
-        """Focus the search field."""
         self.set_focus(self.query_one(SearchInput))
 
     def action_rename(self) -> None:
-        """Ask for a new title of the highlighted conversation."""
         if (entry := self._view.current) is not None:
             run_before_keys(self, partial(self._rename, entry))
 
     def action_pin(self) -> None:
-        """Pin or unpin the highlighted conversation."""
         entry = self._view.current
         if entry is not None:
             self._change(self.conversations.toggle_pin(entry))
 
     def action_export(self) -> None:
-        """Write the highlighted conversation to a file."""
         if (entry := self._view.current) is not None:
-            self.post_message(self.ExportWanted(entry.id))
+            app = self.main_app
+            app.start_dialog(partial(app.perform, partial(app.stored.export, entry.id)))
 
     def action_delete(self) -> None:
-        """Delete the highlighted conversation; undo restores it."""
         entry = self._view.current
         if entry is not None:
             told = with_remedy(self.app, f"Deleted “{entry_title(entry)}”.", Remedy.RESTORE_CONVERSATION)
             self._change(self.conversations.delete(entry), told=told)
 
     def action_undo(self) -> None:
-        """Restore the conversation deleted last on this screen."""
         run_before_keys(self, self._undo)
 
     def action_new(self) -> None:
-        self.post_message(self.NewChatWanted())
+        self.dismiss()
+        self.main_app.call_later(self.main_app.run_action_id, "new_chat")
 
     def action_back(self) -> None:
         """Clear the search; if it is empty, close the list."""
@@ -369,7 +349,7 @@ class ConversationsScreen(Screen[None]):
         try:
             await self.conversations.find(query)
         except VlmtuiError as error:
-            self._tell_error(error)
+            self.main_app.tell_error(error)
             return
         self._show_list(searched=query)
 
@@ -386,27 +366,27 @@ class ConversationsScreen(Screen[None]):
         try:
             await change
         except VlmtuiError as error:
-            self._tell_error(error)
+            self.main_app.tell_error(error)
             return
         self._show_list()
         if told:
-            self.notify(told, markup=False)
+            self.main_app.tell(told)
 
     async def _undo(self) -> None:
         try:
             last = await self.conversations.undo()
         except VlmtuiError as error:
-            self._tell_error(error)
+            self.main_app.tell_error(error)
             return
         self._show_list(last.id)
-        self.notify(f"Restored “{one_line(last.title) or 'untitled'}”.", markup=False)
+        self.main_app.tell(f"Restored “{one_line(last.title) or 'untitled'}”.")
 
     @work(group="preview", exclusive=True)
     async def _preview(self, entry: ListEntry) -> None:
         try:
             turns = await self.conversations.preview(entry)
         except VlmtuiError as error:
-            self._tell_error(error)
+            self.main_app.tell_error(error)
             return
         current = self._view.current
         if current is not None and current.id == entry.id:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from rich.cells import cell_len
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
@@ -32,7 +30,7 @@ from vlmtui.text import counted, one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import TextBlock, fact
 from vlmtui.ui.document.view import DocumentView
-from vlmtui.ui.keys import error_text, key_of
+from vlmtui.ui.keys import key_of
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.services import Services
 from vlmtui.ui.widgets.footer_bar import FooterBar
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
     from vlmtui.engine.interface import ModelReader
     from vlmtui.engine.remote_models import Server
     from vlmtui.registry.loader import Registry
+    from vlmtui.ui.app import VlmtuiApp
     from vlmtui.worker.backends.remote.probe import Feature
 
 
@@ -319,16 +318,6 @@ class ModelsScreen(Screen[None]):
     SCOPE = "model_list"
     BINDINGS = bindings(SCOPE)
 
-    @dataclass
-    class ModelChosen(Message):
-        """Load this model. `machine`: this machine's memory, if it is measured."""
-
-        model: Model
-        machine: Machine | None
-
-    class LeavePicker(Message):
-        """Go back to the chat with the loaded model."""
-
     def __init__(self, services: Services, engines: AppEngines) -> None:
         super().__init__()
         self.services = services
@@ -408,7 +397,7 @@ class ModelsScreen(Screen[None]):
             self._unfolded = True
             self._fill()
         else:
-            self.post_message(self.ModelChosen(chosen.model, self.machine))
+            self.main_app.models.choose(chosen.model, self.machine)
 
     def action_backend(self) -> None:
         """Choose the next kind of engine for the highlighted model."""
@@ -426,13 +415,17 @@ class ModelsScreen(Screen[None]):
         if self._query:
             self.query_one("#filter", Input).value = ""
         else:
-            self.post_message(self.LeavePicker())
+            self.main_app.back_to_chat()
 
     def action_move(self, how: str) -> None:
         """Move the highlight; the filter keeps the focus."""
         if not self._shows_all:  # a key was typed before the whole list was shown
             self._fill()
         self._list.action_move(how)
+
+    @property
+    def main_app(self) -> VlmtuiApp:
+        return cast("VlmtuiApp", self.app)
 
     @property
     def _list(self) -> ModelList:
@@ -482,7 +475,7 @@ class ModelsScreen(Screen[None]):
         try:
             self.running = await self.services.host.running()
         except VlmtuiError as error:
-            self.notify(error_text(self.app, error), severity="error", markup=False)
+            self.main_app.tell_error(error)
         else:
             self._fill()
 
