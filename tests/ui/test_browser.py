@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,11 @@ from textual.widgets import Static
 
 from tests.support.videos import write_video
 from tests.support.waiting import until
-from vlmtui.media.folder import FolderView, Sort, list_folder
+from vlmtui.media.folder import FolderEntry, FolderView, Sort, list_folder
 from vlmtui.session.cost import EstimateTokens
 from vlmtui.ui.actions import ACTIONS
-from vlmtui.ui.attachments.browser import BrowserScreen, FileList, FilePreview, FilterInput, preview_file
+from vlmtui.ui.attachments import browser
+from vlmtui.ui.attachments.browser import BrowserScreen, FileList, FilePreview, FilterInput
 from vlmtui.ui.help import show_leader
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
@@ -43,8 +45,7 @@ class Host(App[None]):
         self.register_theme(DARK)
         self.theme = DARK.name
         widths: EstimateTokens = lambda _modality, size, _frames: size[0]  # noqa: E731
-        browser = BrowserScreen(self.folder, look=self.look, estimate=widths)
-        self.push_screen(browser, self._done)
+        self.push_screen(BrowserScreen(self.folder, look=self.look, estimate=widths), self._done)
 
     def action_leader(self) -> None:
         show_leader(self)
@@ -60,6 +61,10 @@ class Host(App[None]):
     @property
     def preview(self) -> FilePreview:
         return self.browser.query_one(FilePreview)
+
+    @property
+    def facts(self) -> str:
+        return str(self.preview.query_one(".facts", Static).render())
 
     def is_done(self) -> bool:
         return self.result != "open"
@@ -131,11 +136,11 @@ async def test_a_wide_terminal_previews_a_file_or_its_fault(folder: Path) -> Non
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
         await pilot.press("down")
-        await until(pilot, lambda: "Can't read " in app.preview.facts_text)
+        await until(pilot, lambda: "Can't read " in app.facts)
         assert not app.browser.query(".picture")
         await pilot.press("down")
-        await until(pilot, lambda: "16 × 8" in app.preview.facts_text)
-        assert "~16 tokens" in app.preview.facts_text
+        await until(pilot, lambda: "16 × 8" in app.facts)
+        assert "~16 tokens" in app.facts
         assert app.browser.query(".picture")
 
 
@@ -148,14 +153,22 @@ async def test_an_unreadable_folder_is_reported(folder: Path) -> None:
         assert app.browser.folder == folder
 
 
-async def test_a_listing_that_comes_late_is_dropped(folder: Path) -> None:
-    app = Host(folder / "sub")
+async def test_a_listing_that_comes_late_is_dropped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_late = threading.Event()
+
+    def late(path: Path) -> list[FolderEntry]:
+        if path == folder / "sub":
+            is_late.wait(10)
+        return list_folder(path)
+
+    app = Host(folder)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: app.names() == ["c.png"])
-        await pilot.press("backspace")
         await until(pilot, lambda: "a.png" in app.names())
-        app.browser.post_message(BrowserScreen.FolderRead(folder / "sub", list_folder(folder / "sub")))
-        await pilot.pause()
+        monkeypatch.setattr(browser, "list_folder", late)
+        app.browser._open(folder / "sub")
+        app.browser._open(folder)
+        is_late.set()
+        await pilot.pause(0.2)
         assert app.browser.folder == folder
         assert "a.png" in app.names()
 
@@ -167,8 +180,8 @@ async def test_the_fault_of_a_file_is_shown_in_full(folder: Path) -> None:
         await until(pilot, lambda: len(app.names()) == 4)
         await pilot.press("a", ".")
         await until(pilot, lambda: app.names() == ["a.png"])
-        await until(pilot, lambda: "Can't read a.png: it begins like a PNG image" in app.preview.facts_text)
-        assert len(app.preview.facts_text.splitlines()) > 1
+        await until(pilot, lambda: "Can't read a.png: it begins like a PNG image" in app.facts)
+        assert len(app.facts.splitlines()) > 1
 
 
 @pytest.mark.parametrize("key", ["ctrl+space", "ctrl+@"])
@@ -307,8 +320,8 @@ async def test_a_video_shows_its_first_frame_and_how_long_it_is(folder: Path) ->
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.names() == ["c.png", "v.mp4"])
         await pilot.press("end")
-        await until(pilot, lambda: "64 × 48" in app.preview.facts_text)
-        assert "2.0 s · 4 frames/s" in app.preview.facts_text
+        await until(pilot, lambda: "64 × 48" in app.facts)
+        assert "2.0 s · 4 frames/s" in app.facts
         image = next(iter(reversed(app.preview._seen.values()))).image
         assert image is not None
         pixel = image.getpixel((30, 20))
@@ -322,9 +335,9 @@ async def test_the_shown_size_is_the_upright_one(tmp_path: Path) -> None:
     Image.new("RGB", (3000, 2000), "red").save(tmp_path / "pics" / "photo.jpg", exif=exif)
     app = Host(tmp_path / "pics")
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "2000 × 3000" in app.preview.facts_text)
+        await until(pilot, lambda: "2000 × 3000" in app.facts)
         assert not app.browser.query(".picture"), "there is no room for it"
-        assert "\n" not in app.preview.facts_text
+        assert "\n" not in app.facts
         await pilot.resize_terminal(120, 40)
         await until(pilot, lambda: bool(app.browser.query(".picture")))
         await pilot.resize_terminal(80, 44)
@@ -332,28 +345,26 @@ async def test_the_shown_size_is_the_upright_one(tmp_path: Path) -> None:
         await until(pilot, lambda: bool(app.browser.query(".picture")))
 
 
-async def test_outdated_previews_are_dropped_and_the_cache_is_limited(tmp_path: Path) -> None:
+async def test_few_previews_are_kept(tmp_path: Path) -> None:
     make_pictures(tmp_path / "pics", *(f"{number}.png" for number in range(40)))
     app = Host(tmp_path / "pics")
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "0.png" in app.preview.facts_text)
+        await until(pilot, lambda: "0.png" in app.facts)
         await pilot.press("down")
-        app.preview.post_message(FilePreview.PreviewReady(app.browser.query_one(FileList).rows[30], None, ("late",)))
-        await until(pilot, lambda: "1.png" in app.preview.facts_text)
+        await until(pilot, lambda: "1.png" in app.facts)
         for entry in app.browser.query_one(FileList).rows:
-            app.preview.post_message(preview_file(entry))
-        await pilot.pause()
-        assert len(app.preview._seen) < 40
-        await until(pilot, lambda: "1.png" in app.preview.facts_text and len(app.browser.query(".picture")) == 1)
+            await app.preview._look(entry).wait()
+        assert 2 < len(app.preview._seen) < 40
+        await until(pilot, lambda: "1.png" in app.facts and len(app.browser.query(".picture")) == 1)
 
 
 async def test_a_preview_shows_one_image_after_many_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_pictures(tmp_path / "pics", "0.png", "1.png")
     app = Host(tmp_path / "pics")
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "0.png" in app.preview.facts_text)
+        await until(pilot, lambda: "0.png" in app.facts)
         await pilot.press("down")
-        await until(pilot, lambda: "1.png" in app.preview.facts_text and len(app.preview.query(".picture")) == 1)
+        await until(pilot, lambda: "1.png" in app.facts and len(app.preview.query(".picture")) == 1)
         mount, others = app.preview.mount, []
 
         def note(picture: Widget, *, before: int) -> AwaitMount:
@@ -369,7 +380,7 @@ async def test_a_preview_shows_one_image_after_many_requests(tmp_path: Path, mon
             is_done = asyncio.Event()
             node.call_later(is_done.set)
             await is_done.wait()
-        assert len(app.preview.query(".picture")) == 1 and "1.png" in app.preview.facts_text
+        assert len(app.preview.query(".picture")) == 1 and "1.png" in app.facts
         assert len(others) >= 10 and set(others) == {0}
 
 
@@ -403,7 +414,7 @@ async def test_a_name_cannot_act_on_the_terminal(tmp_path: Path, size: tuple[int
     app = Host(nasty)
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: len(app.browser.query_one(FileList).rows) == 2)
-        await until(pilot, lambda: bool(app.preview.facts_text))
+        await until(pilot, lambda: bool(app.facts))
         text = screen_text(app)
         assert not any(char in text for char in "\x1b\x07\u202e")
         text.encode()

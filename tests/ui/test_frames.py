@@ -56,10 +56,8 @@ class Host(App[None]):
     def on_mount(self) -> None:
         self.register_theme(DARK)
         self.theme = DARK.name
-        cache = Path(self.film.path).parent / "thumbnails"
         screen = FramesScreen(
             self.film,
-            cache=cache,
             takes_video=self.takes_video,
             most_images=self.most_images,
             settle_s=self.settle_s,

@@ -296,8 +296,7 @@ class VlmtuiApp(App[ExitReport | None]):
         `most_images`: the model's limit of images in a message."""
         from vlmtui.ui.attachments.frames import FramesScreen
 
-        cache = self.services.paths.thumbnails
-        return await ask_user(self, FramesScreen(video, cache=cache, takes_video=takes_video, most_images=most_images))
+        return await ask_user(self, FramesScreen(video, takes_video=takes_video, most_images=most_images))
 
     def open_images(self, images: Sequence[RoomImage], at: int = 0, mode: RoomMode = "sent") -> None:
         """Open the image room. `at`: the index of the first image to show."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -126,6 +127,13 @@ _ROWS_MIN = 4
 """Minimum rows for an image; a lower preview shows only the facts, in one line."""
 
 
+class Preview(NamedTuple):
+    """A file's preview image, if it has one, and facts about the file or the problem."""
+
+    image: Image | None
+    facts: tuple[str, ...]
+
+
 class FilePreview(Vertical):
     """The preview image of a file, above facts about the file. Opens one file at a time; files that the user scrolls
     past are not opened."""
@@ -137,20 +145,12 @@ class FilePreview(Vertical):
     }
     """
 
-    @dataclass
-    class PreviewReady(Message):
-        """A file was opened: its preview image, if it has one, and facts about the file or the problem."""
-
-        entry: FolderEntry
-        image: Image | None
-        facts: tuple[str, ...]
-
     def __init__(self, estimate: EstimateTokens | None = None, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._estimate = estimate
         self._wanted: FolderEntry | None = None
         self._opening: FolderEntry | None = None
-        self._seen: OrderedDict[FolderEntry, FilePreview.PreviewReady] = OrderedDict()
+        self._seen: OrderedDict[FolderEntry, Preview] = OrderedDict()
         self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -170,31 +170,13 @@ class FilePreview(Vertical):
         else:
             self._timer = self.set_timer(_DELAY_S, self._open)
 
-    @property
-    def facts_text(self) -> str:
-        """The facts or the problem below the preview image, as plain text."""
-        return str(self.query_one(".facts", Static).render())
-
     @on(events.Resize)
     async def _draw_wanted(self) -> None:
-        seen = None if self._wanted is None else self._seen.get(self._wanted)
-        if seen is not None:
-            self._seen.move_to_end(seen.entry)
-            await self._draw(seen.image, seen.facts)
-        elif self._wanted is None:
+        if self._wanted is None:
             await self._draw(None, ())
-
-    @on(PreviewReady)
-    async def _preview_ready(self, event: PreviewReady) -> None:
-        event.stop()
-        self._opening = None
-        self._seen[event.entry] = event
-        while len(self._seen) > _KEPT_MAX:
-            self._seen.popitem(last=False)
-        if self._wanted == event.entry:
-            await self._draw_wanted()
-        else:
-            self._open()
+        elif self._wanted in self._seen:
+            self._seen.move_to_end(self._wanted)
+            await self._draw(*self._seen[self._wanted])
 
     def _open(self) -> None:
         """Start reading the highlighted file. If another file is being read, the end of that reading calls this method
@@ -216,25 +198,32 @@ class FilePreview(Vertical):
         if picture is not None:
             await self.mount(picture, before=0)
 
-    @work(thread=True, group="look")
-    def _look(self, entry: FolderEntry) -> None:
-        self.post_message(preview_file(entry, self._estimate))
+    @work(group="look")
+    async def _look(self, entry: FolderEntry) -> None:
+        self._seen[entry] = await asyncio.to_thread(preview_file, entry, self._estimate)
+        self._opening = None
+        if len(self._seen) > _KEPT_MAX:
+            self._seen.popitem(last=False)
+        if self._wanted == entry:
+            self.call_later(self._draw_wanted)
+        else:
+            self._open()
 
 
-def preview_file(entry: FolderEntry, estimate: EstimateTokens | None = None) -> FilePreview.PreviewReady:
+def preview_file(entry: FolderEntry, estimate: EstimateTokens | None = None) -> Preview:
     """Return a file's preview; a problem is described in its facts. Blocking."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.modified))
     if entry.is_folder:
-        return FilePreview.PreviewReady(entry, None, ("Folder", when))
+        return Preview(None, ("Folder", when))
     try:
         found = _first_picture(entry.path)
     except VlmtuiError as error:
         told = tuple(one_line(text) for text in (error.message, error.hint or error.detail) if text)
-        return FilePreview.PreviewReady(entry, None, told)
+        return Preview(None, told)
     tokens = estimate(found.modality, found.size, found.frames) if estimate else None
     cost = () if tokens is None else (f"~{tokens:,} tokens",)
     facts = (entry.shown, *found.facts, f"{human_bytes(entry.size)} · {when}", *cost)
-    return FilePreview.PreviewReady(entry, found.image, facts)
+    return Preview(found.image, facts)
 
 
 class _Picture(NamedTuple):
@@ -347,13 +336,6 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
     SCOPE = "browser"
     BINDINGS = bindings(SCOPE)
 
-    @dataclass
-    class FolderRead(Message):
-        """A folder was read: its entries, or the error."""
-
-        folder: Path
-        outcome: list[FolderEntry] | VlmtuiError
-
     def __init__(
         self,
         folder: Path,
@@ -415,29 +397,6 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         else:
             self._problem = ""
         self._show()
-
-    @on(FolderRead)
-    def _folder_read(self, event: FolderRead) -> None:
-        if event.folder != self._requested:
-            return
-        typed = typed_path(self._filter.value)
-        is_typed = typed is not None and typed[0] == event.folder
-        if isinstance(event.outcome, VlmtuiError):
-            self._requested = self.folder
-            if is_typed:
-                self._problem = one_line(event.outcome.message)
-                self._show()
-            else:
-                self.notify(one_line(event.outcome.message), severity="error", markup=False)
-                self._show_state()
-            return
-        self._problem = ""
-        came_from, self.folder = self.folder, event.folder
-        self._entries = event.outcome
-        if not is_typed:
-            self._filter.value = ""
-            self._filter.is_browsing = True
-        self._show(highlight=came_from)
 
     @on(RowList.Highlighted)
     def _highlighted(self) -> None:
@@ -549,9 +508,26 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         if self._requested != self.folder:
             self.query_one("#state", Static).update(f"Reading {one_line(str(self._requested))} …")
 
-    @work(thread=True, group="list", exclusive=True)
-    def _list(self, folder: Path) -> None:
+    @work(group="list", exclusive=True)
+    async def _list(self, folder: Path) -> None:
         try:
-            self.post_message(self.FolderRead(folder, list_folder(folder)))
+            entries = await asyncio.to_thread(list_folder, folder)
         except VlmtuiError as error:
-            self.post_message(self.FolderRead(folder, error))
+            self._requested = self.folder
+            if self._is_typed(folder):
+                self._problem = one_line(error.message)
+                self._show()
+            else:
+                self.notify(one_line(error.message), severity="error", markup=False)
+                self._show_state()
+            return
+        self._problem = ""
+        came_from, self.folder, self._entries = self.folder, folder, entries
+        if not self._is_typed(folder):
+            self._filter.value = ""
+            self._filter.is_browsing = True
+        self._show(highlight=came_from)
+
+    def _is_typed(self, folder: Path) -> bool:
+        typed = typed_path(self._filter.value)
+        return typed is not None and typed[0] == folder

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+import asyncio
 
 import msgspec
 from textual import events, on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.geometry import Size
-from textual.message import Message
 from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, RadioButton, RadioSet, Static
-from textual.worker import get_current_worker
 
 from vlmtui.domain.conversation import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError
@@ -52,20 +49,10 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
     SCOPE = "frame_picker"
     BINDINGS = bindings(SCOPE)
 
-    @dataclass
-    class SheetMade(Message):
-        """The frames for a sampling were read, or reading failed. `screen`: the size of the screen that they were drawn
-        for."""
-
-        sampling: VideoSampling
-        screen: Size
-        outcome: Sheet | VlmtuiError
-
     def __init__(
         self,
         attachment: Attachment,
         *,
-        cache: Path,
         takes_video: bool,
         most_images: int,
         settle_s: float = SETTLE_S,
@@ -75,7 +62,6 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         self.sheet: Sheet | None = None
         """The frames shown; None while others are being read."""
         self._attachment = attachment
-        self._cache = cache
         self._settle_s = settle_s
         self._takes_video = takes_video
         self._most_images = most_images
@@ -131,24 +117,6 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
             self._settling.stop()
         self._settling = self.set_timer(self._settle_s, self._request_frames)
 
-    @on(SheetMade)
-    async def _sheet_made(self, event: SheetMade) -> None:
-        if self._is_gone or (event.sampling, event.screen) != self._wanted:
-            return
-        place = self.query_one("#sheet")
-        self._failed = isinstance(event.outcome, VlmtuiError)
-        self.sheet = None if isinstance(event.outcome, VlmtuiError) else event.outcome
-        with one_frame(self):
-            await place.remove_children()
-            if self.sheet is not None:
-                await place.mount(*self._rows(self.sheet))
-        place.remove_class("-stale")
-        if isinstance(event.outcome, VlmtuiError):
-            self._say(one_line(str(event.outcome)))
-        else:
-            self._say(_summary(event.outcome, event.sampling), failed=False)
-        self._read()
-
     def action_save(self) -> None:
         """Return the choice if it is valid; otherwise focus the first invalid field."""
         sampling = self._read()
@@ -184,7 +152,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
     @property
     def _is_gone(self) -> bool:
-        """True if the dialog was closed. Threads may deliver results even after that."""
+        """True if the dialog was closed. Delayed callbacks may run even after that."""
         return not self.query("#frames")
 
     @property
@@ -212,8 +180,9 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         if wanted is not None:
             self._say("Reading the frames …", failed=False)
             red, green, blue = self.query_one("#sheet").background_colors[1].rgb
-            self._make(*wanted, self._room, (red, green, blue))
+            self._make(wanted[0], self._room, (red, green, blue))
         else:
+            self.workers.cancel_group(self, "sheet")
             self._say("", failed=False)
 
     def _read(self) -> VideoSampling | None:
@@ -266,15 +235,22 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
             rows.append(Static("\n".join(left), classes="list", markup=False))
         return rows
 
-    @work(thread=True, group="sheet", exclusive=True)
-    def _make(self, sampling: VideoSampling, screen: Size, room: Room | None, gap: Rgb) -> None:
-        worker = get_current_worker()
-        if worker.is_cancelled:
-            return
+    @work(group="sheet", exclusive=True)
+    async def _make(self, sampling: VideoSampling, room: Room | None, gap: Rgb) -> None:
+        """Read the frames in a thread, and show them."""
         try:
-            self.post_message(self.SheetMade(sampling, screen, make_sheet(self._attachment, sampling, room, gap)))
+            self.sheet = await asyncio.to_thread(make_sheet, self._attachment, sampling, room, gap)
+            told = _summary(self.sheet, sampling)
         except VlmtuiError as error:
-            self.post_message(self.SheetMade(sampling, screen, error))
+            told, self._failed = one_line(str(error)), True
+        place = self.query_one("#sheet")
+        with one_frame(self):
+            await place.remove_children()
+            if self.sheet is not None:
+                await place.mount(*self._rows(self.sheet))
+        place.remove_class("-stale")
+        self._say(told, failed=self._failed)
+        self._read()
 
 
 def _summary(sheet: Sheet, sampling: VideoSampling) -> str:
