@@ -34,10 +34,10 @@ from vlmtui.store.records import GenerationRecord
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.batch import BatchScreen
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.compare.answers import DiffView
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.conversations import ConversationsScreen
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.help import LeaderScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.seeing.modes import ScoringMode
@@ -161,7 +161,7 @@ async def compare(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     await pilot.pause(0.5)
     save(app, "compare")
     screen.turn_to("difference")
-    await until(pilot, lambda: screen.query_one(DiffView).display)
+    await until(pilot, lambda: screen.query_one("#difference", DocumentView).display)
     await pilot.pause(1)
     save(app, "difference")
     await pilot.press("escape")

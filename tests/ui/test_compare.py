@@ -28,11 +28,12 @@ from vlmtui.session.comparison import LoadedComparison
 from vlmtui.session.engines import EngineState
 from vlmtui.store.records import StoredComparison
 from vlmtui.ui.chat.screen import ChatScreen
-from vlmtui.ui.compare.answers import AnswerPane, DiffView, PictureStrip
+from vlmtui.ui.compare.answers import AnswerPane, PictureStrip
 from vlmtui.ui.compare.raw_prompt import FindingsList, RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.compare.sides import StoredComparisonScreen, stored_line
 from vlmtui.ui.compare.turns import PromptView
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
@@ -67,7 +68,7 @@ class Comparing:
 
     @property
     def difference(self) -> str:
-        return written(self.screen.query_one(DiffView))
+        return written(self.screen.query_one("#difference", DocumentView))
 
     def answer(self, mode: str) -> str:
         return self.screen.query_one(f"#{mode}-answer", AnswerPane).text.text
@@ -350,7 +351,11 @@ async def test_wrapped_rows_of_the_difference_stay_beside_their_label(comparing:
         await compare.write(compare.editor.text + " and more" * 40)
         await compare.press("f6")
         await compare.until(lambda: "+ raw prompt" in compare.difference)
-        rows = [line.plain for block in compare.screen.query_one(DiffView).document.blocks for line in block.lines]
+        rows = [
+            line.plain
+            for block in compare.screen.query_one("#difference", DocumentView).document.blocks
+            for line in block.lines
+        ]
         at = next(number for number, row in enumerate(rows) if row.startswith("+ raw prompt"))
         assert rows[at + 1].startswith(" " * 16)
 
@@ -545,8 +550,8 @@ async def test_a_stored_comparison_opens_read_only_and_runs_again(comparing: Sta
         await chat.until(lambda: kept.query_one("#raw-answer", AnswerPane).text.text == "Right.")
         assert "[Image #1 cat.png · 16 tokens]" in written(kept.query_one("#raw-prompt", PromptView))
         await compare.press("f6")
-        await chat.until(lambda: "Answers: different" in written(kept.query_one(DiffView)))
-        assert "the raw prompt lacks “↵” after" in written(kept.query_one(DiffView))
+        await chat.until(lambda: "Answers: different" in written(kept.query_one("#difference", DocumentView)))
+        assert "the raw prompt lacks “↵” after" in written(kept.query_one("#difference", DocumentView))
         await compare.press("ctrl+r")
         await chat.until(lambda: isinstance(chat.app.screen, CompareScreen))
         await compare.until(lambda: compare.text_of("#raw-head") == "Raw prompt · edited")

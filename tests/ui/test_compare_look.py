@@ -16,10 +16,11 @@ from tests.ui.test_screens_look import LOOKS, Look, SnapCompare, of, still
 from vlmtui.domain.conversation import attachments_of
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.composer import Composer
-from vlmtui.ui.compare.answers import AnswerPane, DiffView
+from vlmtui.ui.compare.answers import AnswerPane
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.compare.raw_prompt import FindingsList, RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
+from vlmtui.ui.document.view import DocumentView
 
 LEFT = ["The", " picture", " shows", " a", " red", " circle", " at", " the", " left."]
 RIGHT = ["The", " picture", " shows", " a", " blue", " circle", " at", " the", " top."]
@@ -82,7 +83,7 @@ def test_the_difference(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: 
     async def before(pilot: AppPilot) -> None:
         screen = await asked(pilot, tmp_path)
         screen.turn_to("difference")
-        await until(pilot, lambda: "Answers: different" in written(screen.query_one(DiffView)))
+        await until(pilot, lambda: "Answers: different" in written(screen.query_one("#difference", DocumentView)))
         await pilot.pause()
 
     app = make_app(ScriptedHost(answers=[list(LEFT), list(RIGHT)]), initial_model="shapes", settings=look.settings)

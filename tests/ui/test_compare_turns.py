@@ -17,12 +17,13 @@ from tests.support.scripted_engine import Hold, Step
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import Chat, StartChat, picture
 from vlmtui.registry.match import resolve
-from vlmtui.ui.compare.answers import AnswerPane, DiffView
+from vlmtui.ui.compare.answers import AnswerPane
 from vlmtui.ui.compare.raw_prompt import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.compare.sides import StoredComparisonScreen
 from vlmtui.ui.compare.turns import AlignedTurns, PromptView
 from vlmtui.ui.document.blocks import PromptBlock
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
@@ -211,7 +212,7 @@ async def test_both_sides_have_the_same_width_and_wrap_by_word(after: StartTurns
 
 async def test_prompts_are_as_high_as_their_text_and_their_difference_is_below(after: StartTurns) -> None:
     async with after(0, size=(200, 60), answers=[["A."], ["B."]]) as turns:
-        difference = turns.screen.query_one(DiffView)
+        difference = turns.screen.query_one("#difference", DocumentView)
         await turns.until(lambda: "Prompts: identical" in written(difference))
         await turns.until(lambda: turns.left.size.height <= 8 and difference.size.height > 30)
         await turns.chat.pilot.press("ctrl+r")
@@ -262,7 +263,7 @@ async def test_a_tall_screen_shows_the_prompts_above_their_difference(after: Sta
     async with after(0, size=(120, 40)) as turns:
         turns.editor.fill(turns.editor.text.replace("The last one?", "Another one?"))
         await turns.chat.lead("d")
-        difference = turns.screen.query_one(DiffView)
+        difference = turns.screen.query_one("#difference", DocumentView)
         await turns.until(lambda: "different" in written(difference))
         await turns.until(lambda: turns.left.size.height >= 4 and difference.size.height > 5)
         await turns.chat.pilot.press("ctrl+r")

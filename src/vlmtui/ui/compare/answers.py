@@ -104,19 +104,8 @@ class PictureStrip(HorizontalScroll, can_focus=False):
             view.tell_tokens(self._tokens.get(view.attachment.sha256))
 
 
-class DiffView(DocumentView, can_focus=True):
-    """The differences of the prompts, then of the answers."""
-
-    DEFAULT_CSS = "DiffView { padding: 0 1; }"
-
-    def __init__(self, *, id: str) -> None:
-        super().__init__(has_edge=False, id=id)
-
-    def show_difference(self, difference: Difference) -> None:
-        self.show(*_blocks(self.app, difference))
-
-
-def _blocks(app: App[Any], difference: Difference) -> Iterator[TextBlock]:
+def difference_blocks(app: App[Any], difference: Difference) -> Iterator[TextBlock]:
+    """Yield the differences of the prompts, then of the answers."""
     if difference.problem is not None:
         yield TextBlock(Content.styled(error_text(app, difference.problem), "$text-warning"))
         return

@@ -61,9 +61,10 @@ class CompareScreen(SidesScreen):
         on_edit: Callable[[], None],
     ) -> None:
         """`send`: sends the draft as the conversation's next message. `on_edit`: called when the raw prompt changes."""
-        super().__init__("Compare", comparison.turns[-1].text, comparison.attachments)
         self._left = PromptView(id="chat-prompt")
         self.pane = RawPane(comparison, id="raw-prompt")
+        question, pictures = comparison.turns[-1].text, comparison.attachments
+        super().__init__("Compare", question, pictures, {"chat": self._left, "raw": self.pane})
         self.comparison = comparison
         self.message = message
         self._send_draft = send
@@ -71,10 +72,6 @@ class CompareScreen(SidesScreen):
         self._was_told_to_stop = False
         self._told: dict[PromptMode, str] = {"chat": "", "raw": ""}
         """The note about its prompt in each side's title."""
-
-    def side(self, mode: PromptMode) -> Sequence[Widget]:
-        prompt = self._left if mode == "chat" else self.pane
-        return prompt, AnswerPane(id=f"{mode}-answer")
 
     def document(self) -> Comparison | None:
         return self.comparison.document() if self.comparison.is_over else None
@@ -242,13 +239,9 @@ class CompareScreen(SidesScreen):
     # -- internals
 
     def landing(self, view: View) -> Widget:
-        match view:
-            case "difference":
-                return self.query_one("#difference")
-            case "raw":
-                return self.editor
-            case "chat":
-                return self._left if self.is_narrow else self.editor
+        if view == "difference" or (view == "chat" and self.is_narrow):
+            return super().landing(view)
+        return self.editor
 
     def turn_to(self, view: View) -> None:
         super().turn_to(view)
@@ -270,9 +263,6 @@ class CompareScreen(SidesScreen):
             if side.answer is not None:
                 self.answer_pane(side.mode).begin(side.answer)
         self._show_state()
-
-    def prompt_rows(self) -> int:
-        return max(self._left.document.height, self.pane.rows)
 
     def _show_state(self) -> None:
         self.show_settings(self.comparison.sampling)

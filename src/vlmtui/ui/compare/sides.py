@@ -30,8 +30,10 @@ from vlmtui.session.comparison import ComparedMessage, Difference, LoadedCompari
 from vlmtui.session.generation import PromptMode
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
-from vlmtui.ui.compare.answers import LEFT, RIGHT, AnswerPane, DiffView, PictureStrip, verdict_lines
+from vlmtui.ui.compare.answers import LEFT, RIGHT, AnswerPane, PictureStrip, difference_blocks, verdict_lines
+from vlmtui.ui.compare.raw_prompt import RawPane
 from vlmtui.ui.compare.turns import PromptView, turn_blocks
+from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import hint, key_of
 from vlmtui.ui.terminal.key_queue import ask_user, before_keys
 from vlmtui.ui.widgets.clicks import clickable, clicked, is_click
@@ -63,10 +65,17 @@ class SidesScreen(Screen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (TALL, "-tall")]
 
-    def __init__(self, title: str, question: str, pictures: Sequence[Attachment]) -> None:
+    def __init__(
+        self,
+        title: str,
+        question: str,
+        pictures: Sequence[Attachment],
+        prompts: Mapping[PromptMode, PromptView | RawPane],
+    ) -> None:
         """`pictures`: the attachments to show above the footer, numbered from 1."""
         super().__init__()
         self.view: View = "chat"
+        self.prompts = prompts
         self._heading = title
         self._question = question
         self._pictures = pictures
@@ -75,17 +84,13 @@ class SidesScreen(Screen[None]):
     def main_app(self) -> VlmtuiApp:
         return cast("VlmtuiApp", self.app)
 
-    def side(self, mode: PromptMode) -> Sequence[Widget]:
-        """Return the widgets of one side, to be placed below its title."""
-        raise NotImplementedError
-
     def document(self) -> Comparison | None:
         """Return the comparison to export, None if there is none. Slow for long prompts."""
         raise NotImplementedError
 
     def landing(self, view: View) -> Widget:
         """Return the widget that gets the focus when `view` is shown."""
-        raise NotImplementedError
+        return self.query_one("#difference") if view == "difference" else self.prompts[view]
 
     def find_difference(self) -> object:
         """Compute the difference in the background, then call `show_difference`."""
@@ -102,8 +107,9 @@ class SidesScreen(Screen[None]):
             for mode, title in TITLES.items():
                 with Vertical(id=f"{mode}-side", classes="side"):
                     yield Static(title, id=f"{mode}-head", classes="head", markup=False)
-                    yield from self.side(mode)
-        yield DiffView(id="difference")
+                    yield self.prompts[mode]
+                    yield AnswerPane(id=f"{mode}-answer")
+        yield DocumentView(has_edge=False, can_focus=True, id="difference")
         yield PictureStrip(self._pictures)
         yield FooterBar()
 
@@ -123,10 +129,6 @@ class SidesScreen(Screen[None]):
         await self.query_one(PictureStrip).fit(self.size.height)
         self.call_after_refresh(self.fit_prompts)
 
-    def prompt_rows(self) -> int:
-        """Return how many rows the higher prompt needs."""
-        raise NotImplementedError
-
     def fit_prompts(self) -> None:
         """On a large screen make the prompts as high as their text; the difference gets the rows below them."""
         panes = self.query_one("#panes")
@@ -134,11 +136,12 @@ class SidesScreen(Screen[None]):
             panes.styles.height = "1fr"
             return
         answers = max(pane.outer_size.height if pane.display else 0 for pane in self.query(AnswerPane))
-        panes.styles.height = min(1 + max(3, self.prompt_rows()) + answers, self.size.height * 3 // 5)
+        rows = max(prompt.rows for prompt in self.prompts.values())
+        panes.styles.height = min(1 + max(3, rows) + answers, self.size.height * 3 // 5)
 
     def show_difference(self, difference: Difference) -> None:
         """Show where prompts and answers differ, and underline the words that differ."""
-        self.query_one(DiffView).show_difference(difference)
+        self.query_one("#difference", DocumentView).show(*difference_blocks(self.app, difference))
         self.query_one("#verdict", Static).update(verdict_lines(self.app, difference))
         if difference.answers is not None:
             self.answer_pane("chat").mark(difference.answers, 0, f"underline {LEFT}")
@@ -165,7 +168,7 @@ class SidesScreen(Screen[None]):
         elif "fold" in told:
             await self.run_action("screen.fold")
         elif id == "chat-head":
-            self.query_one("#chat-prompt").focus()
+            self.prompts["chat"].focus()
         elif id == "raw-head":
             self.landing("raw").focus()
 
@@ -196,9 +199,8 @@ class SidesScreen(Screen[None]):
         else:
             await ask_export(self.main_app, document, "comparison.html")
 
-    def show_settings(self, sampling: Sampling, *extra: str) -> None:
-        """Show the answers' sampling."""
-        self.query_one("#settings", Static).update(" · ".join((*sampling.described(), *extra)))
+    def show_settings(self, sampling: Sampling) -> None:
+        self.query_one("#settings", Static).update(" · ".join(sampling.described()))
 
     def _show_tabs(self) -> None:
         shown: list[Content | str] = []
@@ -231,27 +233,22 @@ class StoredComparisonScreen(SidesScreen):
     BINDINGS = bindings(SCOPE)
 
     def __init__(self, stored: LoadedComparison, question: str) -> None:
-        super().__init__(f"Comparison of {local_date_time(stored.created_ms)}", question, _numbered(stored.document))
-        self._prompts = [PromptView(id=f"{mode}-prompt", follows=True) for mode in ("chat", "raw")]
+        self._views = [PromptView(id=f"{mode}-prompt", follows=True) for mode in TITLES]
+        title = f"Comparison of {local_date_time(stored.created_ms)}"
+        super().__init__(title, question, _numbered(stored.document), dict(zip(TITLES, self._views, strict=True)))
         self.stored = stored
         self._pairs: Sequence[TurnPair] = ()
         self._is_folded = True
         self.wants_again: str | None = None
         """The raw prompt, if the user wants to send both prompts again."""
 
-    def side(self, mode: PromptMode) -> Sequence[Widget]:
-        return self._prompts[mode == "raw"], AnswerPane(id=f"{mode}-answer")
-
     def document(self) -> Comparison:
         return self.stored.document
-
-    def landing(self, view: View) -> Widget:
-        return self.query_one("#difference" if view == "difference" else f"#{view}-prompt")
 
     def on_mount(self) -> None:
         document = self.stored.document
         self.show_settings(document.sampling)
-        for view, side, engine in zip(self._prompts, document.sides, engine_titles(document), strict=False):
+        for view, side, engine in zip(self._views, document.sides, engine_titles(document), strict=False):
             self._show_side(view, side)
             self.show_head(side.mode, one_line(engine))
         self.turn_to("chat")
@@ -284,12 +281,9 @@ class StoredComparisonScreen(SidesScreen):
             view.tell("No prompt was rendered.")
         self.answer_pane(side.mode).begin(answer)
 
-    def prompt_rows(self) -> int:
-        return max(view.document.height for view in self._prompts)
-
     def _show_turns(self) -> None:
         key = key_of(self.app, "stored_comparison.fold")
-        for number, view in enumerate(self._prompts if self._pairs else ()):
+        for number, view in enumerate(self._views if self._pairs else ()):
             blocks = turn_blocks(self._pairs, number, is_folded=self._is_folded, key=key)
             view.show(*(block for block, _ in blocks))
         self.call_after_refresh(self.fit_prompts)

@@ -40,6 +40,11 @@ class PromptView(DocumentView, can_focus=True):
         super().__init__(follows=follows, from_top=True, id=id)
         self.document.insert([TextBlock("…")], 0)
 
+    @property
+    def rows(self) -> int:
+        """The rows that the prompt needs."""
+        return self.document.height
+
     def on_resize(self) -> None:
         self.post_message(self.Resized())
 
