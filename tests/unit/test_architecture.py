@@ -77,8 +77,6 @@ SLICES = {
     "plain.terminal": "the lines of plain mode; what is said in them is the other module",
     "registry.architectures": "what the engine has; its importer is what finds a model's family",
     "session.answer_checks": "a process of its own",
-    "ui.actions.chat": "rows of the table",
-    "ui.actions.screens": "rows of the table",
     "ui.batch": "a screen, which the app opens",
     "ui.seeing.modes": "the modes of the image room, each a way to look at an image",
     "ui.chat.comparisons": "a part of the chat: comparing and fanning out",
