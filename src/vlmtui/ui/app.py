@@ -414,7 +414,6 @@ class VlmtuiApp(App[ExitReport | None]):
             self.action_models()
 
     def action_conversations(self) -> None:
-        """Show the list of conversations."""
         self.start_dialog(self._show_conversations)
 
     async def _show_conversations(self) -> None:
@@ -428,7 +427,6 @@ class VlmtuiApp(App[ExitReport | None]):
             self.push_screen(ConversationsScreen(self.services.store, open_id=open_id))
 
     def action_batch(self, file: str = "") -> None:
-        """Show the results of a batch, by default those in answers.jsonl."""
         self.start_dialog(partial(self._open_batch, Path(file.strip() or _BATCH_FILE).expanduser()))
 
     async def _open_batch(self, output: Path) -> None:
@@ -443,7 +441,6 @@ class VlmtuiApp(App[ExitReport | None]):
         self.push_screen(BatchScreen(table, show_inspector=self.open_inspector))
 
     def action_cleanup(self) -> None:
-        """Stop workers that earlier runs left behind and that no longer answer. Asks the user first."""
         self.start_dialog(self.models.clean_up)
 
     def action_show_log(self) -> None:
@@ -456,14 +453,12 @@ class VlmtuiApp(App[ExitReport | None]):
             self.push_screen(LogScreen(self.engines))
 
     def action_restart_engine(self) -> None:
-        """Load the same model again."""
         if self.engines.model is None:
             self.action_models()
         else:
             self.models.restart()
 
     def action_edit(self, name: str) -> None:
-        """Run an editing command in the focused text field."""
         if is_text_area(self.focused):
             EDITS[name](self.focused)
         elif isinstance(self.focused, Input):
@@ -492,7 +487,6 @@ class VlmtuiApp(App[ExitReport | None]):
         self.interrupt()
 
     async def action_quit(self) -> None:
-        """Quit cleanly."""
         self._departure.leave()
 
     def _begin(self) -> None:

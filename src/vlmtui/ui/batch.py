@@ -90,7 +90,6 @@ class BatchScreen(Screen[None]):
 
     @on(RowList.Opened)
     def action_open(self) -> None:
-        """Show the highlighted item in the inspector."""
         try:
             if (result := self._rows.current) is not None:
                 self._show_inspector(_report(result))
@@ -98,7 +97,6 @@ class BatchScreen(Screen[None]):
             self.notify(error.message, severity="error", markup=False)
 
     def action_next(self) -> None:
-        """Switch to the next filter of the results (all, failed …); after the last filter, to the first."""
         kinds = list(ResultFilter)
         self._show(kinds[(kinds.index(self._shown) + 1) % len(kinds)])
 

@@ -38,7 +38,6 @@ class Departure:
             loop.add_signal_handler(number, self._on_signal, number)
 
     def ignore_signals(self) -> None:
-        """Remove the handlers of `watch_signals`."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.remove_signal_handler(number)

@@ -213,7 +213,6 @@ class HelpScreen(ModalScreen[None]):
         self.set_focus(None)
 
     def action_filter(self) -> None:
-        """Focus the filter."""
         word = self.query_one(LineInput)
         word.display = True
         word.focus()

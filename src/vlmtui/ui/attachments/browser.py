@@ -451,7 +451,6 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         self._show()
 
     def action_complete(self) -> None:
-        """Complete the typed path with the highlighted name."""
         entry, value = self._files.current, self._filter.value
         if entry is not None and typed_path(value) and entry.name == one_line(entry.name):
             head = value if "/" not in value else value.rpartition("/")[0]
@@ -460,7 +459,6 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
             self._filter.cursor_position = len(self._filter.value)
 
     def action_leave(self) -> None:
-        """Clear the filter; if the filter is empty, close the browser."""
         if self._filter.value:
             self._filter.value = ""
         else:

@@ -82,7 +82,6 @@ class PictureStrip(HorizontalScroll, can_focus=False):
             yield view
 
     async def show(self, attachments: Sequence[Attachment]) -> None:
-        """Show these attachments instead."""
         if tuple(attachments) != self._attachments:
             self._attachments = tuple(attachments)
             await self.recompose()

@@ -300,7 +300,6 @@ class FanOutScreen(Screen[Leave]):
             await self._select(kind.lanes[0])
 
     async def action_among(self, step: int) -> None:
-        """Show the next or previous answer of this kind."""
         kind = self._rows.current
         if kind is not None:
             at = kind.lanes.index(self.current) + step if self.current in kind.lanes else 0

@@ -258,7 +258,6 @@ class CompareScreen(SidesScreen):
         return self.comparison.raw if in_raw else self.comparison.chat
 
     def _show_begun(self) -> None:
-        """Show the answers that are starting."""
         for side in self.comparison.sides:
             if side.answer is not None:
                 self.answer_pane(side.mode).begin(side.answer)
@@ -337,7 +336,6 @@ class CompareScreen(SidesScreen):
 
     @work(group="store")
     async def _store(self) -> None:
-        """Store the comparison with its message."""
         try:
             await self.comparison.keep(self.message)
         except VlmtuiError as error:

@@ -173,7 +173,6 @@ class SidesScreen(Screen[None]):
             self.landing("raw").focus()
 
     def turn_to(self, view: View) -> None:
-        """Show a view and focus it."""
         self.view = view
         self.set_class(view == "difference", "-shows-difference")
         self.set_class(view == "raw", "-shows-raw")

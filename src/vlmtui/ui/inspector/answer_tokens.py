@@ -187,7 +187,6 @@ class LogprobText(DocumentView):
             self.pointed = event.what
 
     def action_move(self, step: int) -> None:
-        """Select the token `step` places further."""
         self.pointed += step
 
     def action_to(self, index: int) -> None:
@@ -195,7 +194,6 @@ class LogprobText(DocumentView):
         self.pointed = index if index >= 0 else len(self.tokens) - 1
 
     def action_row(self, step: int) -> None:
-        """Select the token above or below."""
         self.pointed = self._block.beside(step)
 
     def action_unlikely(self, step: int) -> None:

@@ -51,7 +51,6 @@ def styled_prompt(inspected: PromptReport) -> list[Run]:
 
 
 def prompt_lines(inspected: PromptReport) -> list[Content]:
-    """Return the lines of the prompt."""
     styles = {"text": "", "special": SPECIAL_STYLE, "media": MEDIA_STYLE}
     lines: list[list[tuple[str, str]]] = [[]]
     for run in styled_prompt(inspected):
@@ -341,7 +340,6 @@ class TokenTable(RowList[TokenRow]):
 
     @on(RowList.Opened)
     def action_unfold(self) -> None:
-        """Unfold or fold the highlighted image."""
         if isinstance(self.rows, TokenRows) and len(self.rows):
             self.show(self.rows, highlight=self.rows.toggle(self.highlighted))
 

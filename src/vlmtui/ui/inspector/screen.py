@@ -159,7 +159,6 @@ class MediaParts(Horizontal):
 
     @property
     def current(self) -> PromptMedia | None:
-        """The highlighted item."""
         index = self.query_one("#items", OptionList).highlighted
         return self._items[index] if index is not None and index < len(self._items) else None
 
@@ -295,7 +294,6 @@ class InspectorScreen(SearchScreen):
         self.dismiss()
 
     def action_turn(self, step: int) -> None:
-        """Show the next or previous part of the inspector: prompt, tokens, and so on."""
         self.action_show(PARTS[(PARTS.index(self.part) + step) % len(PARTS)])
 
     def action_show(self, part: Part) -> None:
@@ -303,7 +301,6 @@ class InspectorScreen(SearchScreen):
         self._show_part()
 
     def action_copy(self) -> None:
-        """Copy the current part, through the terminal (OSC 52)."""
         text = part_text(self.inspected, self.part)
         if not text:
             self._tell_error(bad_input("There is nothing here to copy."))
@@ -314,7 +311,6 @@ class InspectorScreen(SearchScreen):
 
     @work(group="save")
     async def action_save(self) -> None:
-        """Save the current part as a file."""
         inspected, part = self.inspected, self.part
         text = await asyncio.to_thread(part_text, inspected, part)
         try:
@@ -340,7 +336,6 @@ class InspectorScreen(SearchScreen):
 
     @work(group="ask", exclusive=True)
     async def action_again(self) -> None:
-        """Render the prompt again with the loaded model."""
         inspected, again = self.inspected, self._again
         if again is None:
             return

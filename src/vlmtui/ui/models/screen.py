@@ -287,7 +287,6 @@ class ModelList(RowList[Choice | Folded]):
 
     @property
     def chosen(self) -> Choice | None:
-        """The highlighted model."""
         return self.current if isinstance(self.current, Choice) else None
 
     def draw(self, index: int, width: int) -> list[Content]:
@@ -400,7 +399,6 @@ class ModelsScreen(Screen[None]):
             self.main_app.models.choose(chosen.model, self.machine)
 
     def action_backend(self) -> None:
-        """Choose the next kind of engine for the highlighted model."""
         chosen = self._list.chosen
         choices = chosen.backends if chosen is not None else ()
         if chosen is None or len(choices) < 2:
@@ -411,7 +409,6 @@ class ModelsScreen(Screen[None]):
         self._fill()
 
     def action_back(self) -> None:
-        """Clear the filter; if it is empty, go back to the chat."""
         if self._query:
             self.query_one("#filter", Input).value = ""
         else:
