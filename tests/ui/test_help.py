@@ -13,9 +13,8 @@ from tests.support.waiting import until
 from tests.ui.conftest import MakeApp, PlainChat, open_models
 from vlmtui.ui.actions import ACTIONS, SCOPES
 from vlmtui.ui.document.view import DocumentView
-from vlmtui.ui.help import HelpScreen
+from vlmtui.ui.help import ActionCommands, HelpScreen
 from vlmtui.ui.models.screen import ModelsScreen
-from vlmtui.ui.palette import ActionCommands
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
 

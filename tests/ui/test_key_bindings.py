@@ -24,10 +24,9 @@ from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.conversations import ConversationsScreen
 from vlmtui.ui.document.view import DocumentView
-from vlmtui.ui.help import HelpScreen
+from vlmtui.ui.help import ActionCommands, HelpScreen
 from vlmtui.ui.keys import ARRIVES_AS, KeyBindings, default_keys, error_text, parse_key, spell_key, with_keys
 from vlmtui.ui.models.log import LogScreen
-from vlmtui.ui.palette import ActionCommands
 from vlmtui.ui.settings import SettingsScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
 

@@ -13,10 +13,9 @@ from tests.ui.conftest import Chat, MakeApp, StartChat, open_models
 from vlmtui.config.settings import Settings
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.conversations import ConversationsScreen
-from vlmtui.ui.help import LeaderScreen
+from vlmtui.ui.help import LeaderScreen, available_actions
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.models.log import LogScreen
-from vlmtui.ui.palette import available_actions
 from vlmtui.ui.settings import SettingsScreen
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar

@@ -91,7 +91,6 @@ SLICES = {
     "ui.help": "a screen, which the app opens",
     "ui.inspector.answer_tokens": "a part of the inspector: an answer's tokens and their probabilities",
     "ui.model_loading": "a part of the app: loading and changing models",
-    "ui.palette": "imported only where the palette is opened",
     "ui.settings": "a screen, which the app opens",
     "ui.stored_conversations": "a part of the app: opening what is stored",
     "ui.terminal.frames": "the one output seam",

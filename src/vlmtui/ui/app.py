@@ -84,7 +84,7 @@ _LOG_EVERY_S = 0.1
 
 
 def _commands() -> type[Provider]:
-    from vlmtui.ui.palette import ActionCommands
+    from vlmtui.ui.help import ActionCommands
 
     return ActionCommands
 

@@ -1,26 +1,34 @@
-"""The help screen with every key and command, and the strip of keys that work after the leader key (Ctrl+X)."""
+"""Where a user finds an action: the help with every key and command, the strip of keys that work after the leader key
+(Ctrl+X), and the command palette."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from textual import events, on
+from textual.actions import parse
 from textual.app import App, ComposeResult
+from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen, SystemModalScreen
+from textual.screen import ModalScreen, Screen, SystemModalScreen
 from textual.widgets import Static
 
-from vlmtui.ui.actions import SCOPES, SUBMENUS, Scope, bindings
+from vlmtui.ui.actions import SCOPES, SUBMENUS, Action, Scope, bindings, method_of
 from vlmtui.ui.document.blocks import TextBlock
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import Line, Lines, one, wrapped
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import LEADER, LeaderEntry, hint, key_bindings, key_of, leader_entries, shown_keys, spell_key
+from vlmtui.ui.terminal.themes import DARK, LIGHT
 from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.line_editing import LineInput
+
+if TYPE_CHECKING:
+    from vlmtui.ui.app import VlmtuiApp
 
 _COLUMN_GAP = 2
 
@@ -243,3 +251,50 @@ class HelpScreen(ModalScreen[None]):
                 yield Row(keys, slash, action.help)
         for fixed in scope.fixed:
             yield Row(fixed.keys, "", fixed.help)
+
+
+_KEYS_ONLY = ("leader", "interrupt", "command_palette")
+"""Actions of the app that make sense only as keys."""
+
+
+def available_actions(screen: Screen[Any]) -> Iterator[Action]:
+    """Yield the actions that a screen offers now, then the app's."""
+    scope = SCOPES.get(getattr(screen, "SCOPE", ""))
+    for action in scope.actions if scope else ():
+        _, name, parameters = parse(action.command)
+        check = ("run", (action.id,)) if scope and scope.by_id else (name, parameters)
+        if not action.moves and method_of(screen, name) is not None and screen.check_action(*check):
+            yield action
+    for action in SCOPES["app"].actions:
+        if action.id not in _KEYS_ONLY:
+            yield action
+
+
+class ActionCommands(Provider):
+    """Textual's provider of the palette: every available action with its key, then the themes."""
+
+    async def discover(self) -> Hits:
+        for command in self._commands():
+            yield command
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for command in self._commands():
+            score = matcher.match(f"{command.display} {command.help}")
+            if score > 0:
+                yield Hit(
+                    score,
+                    matcher.highlight(f"{command.display}"),
+                    command.command,
+                    text=command.text,
+                    help=command.help,
+                )
+
+    def _commands(self) -> Iterator[DiscoveryHit]:
+        app = cast("VlmtuiApp", self.app)
+        for action in available_actions(self.screen):
+            key = shown_keys(self.app, action)
+            help = f"{action.help}  ({key})" if key else action.help
+            yield DiscoveryHit(action.title, partial(app.run_action_id, action.id), help=help)
+        for theme, title in ((DARK, "Dark theme"), (LIGHT, "Light theme")):
+            yield DiscoveryHit(title, partial(setattr, app, "theme", theme.name), help="Switch the colour theme.")
