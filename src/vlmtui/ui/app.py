@@ -465,7 +465,6 @@ class VlmtuiApp(App[ExitReport | None]):
             LINE_EDITS[name](self.focused)
 
     def action_leader(self) -> None:
-        """Show the strip of keys that work after the leader key (Ctrl+X), or close the strip."""
         from vlmtui.ui.help import show_leader
 
         show_leader(self)

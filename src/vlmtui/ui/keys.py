@@ -180,7 +180,6 @@ class KeyBindings:
 
 
 def default_keys(id: str) -> tuple[str, ...]:
-    """Return the default keys of an action."""
     return tuple(filter(None, ACTIONS[id].keys.split(",")))
 
 

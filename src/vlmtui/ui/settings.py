@@ -61,7 +61,6 @@ class Fields(Grid):
 
     @property
     def typed(self) -> dict[str, str]:
-        """The texts of all fields, by name."""
         return {name: self.query_one(f"#{_id(name)}", Input).value for name in self._shown}
 
     def read(self, sampling: Sampling) -> Sampling | None:
@@ -106,7 +105,6 @@ class Fields(Grid):
             told.display = name in problems
 
     def first_problem(self) -> str | None:
-        """Return the name of the first invalid field."""
         return next((name for name in self._shown if self.query_one(f"#problem-{_id(name)}").display), None)
 
     def _with(self, sampling: Sampling, name: str, text: str, typed: Mapping[str, str]) -> Sampling:

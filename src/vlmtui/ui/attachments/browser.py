@@ -476,7 +476,6 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         return f"{first} · {hint(self.app, 'browser.leave')}\n{shown_keys(self.app, ACTIONS[LEADER])}… {second}"
 
     def _show(self, highlight: Path | None = None) -> None:
-        """Show the matching entries, and keep the highlight if possible."""
         typed = typed_path(self._filter.value)
         wanted = typed[1] if typed else self._filter.value
         shown = [] if self._problem else self._look.arranged(self._look.shown(self._entries, wanted))

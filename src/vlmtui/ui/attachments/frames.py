@@ -237,7 +237,6 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
     @work(group="sheet", exclusive=True)
     async def _make(self, sampling: VideoSampling, room: Room | None, gap: Rgb) -> None:
-        """Read the frames in a thread, and show them."""
         try:
             self.sheet = await asyncio.to_thread(make_sheet, self._attachment, sampling, room, gap)
             told = _summary(self.sheet, sampling)

@@ -449,7 +449,6 @@ class AnswerPane(AnswerPanel):
         self.watch(self.view, "virtual_size", self.give_room, init=False)
 
     def begin(self, answer: Answer) -> None:
-        """Show this answer until it ends."""
         self.add_class("-begun")
         self.tell_stale("")
         if self._timer is not None:
@@ -464,7 +463,6 @@ class AnswerPane(AnswerPanel):
         self._mark.display = bool(text)
 
     def update_answer(self) -> None:
-        """Show the answer so far, and its outcome at the end."""
         self.grow()
         if self.is_over and self._timer is not None:
             self._timer.stop()

@@ -192,7 +192,6 @@ class FanOutScreen(Screen[Leave]):
         self._panel.view.styles.height = max(3, min(self._panel.view.document.height, room))
 
     async def _select(self, number: int) -> None:
-        """Show the answer of this lane."""
         lane = self.fan_out.lanes[number]
         self.current = number
         self._panel.show_answer(lane.answer)

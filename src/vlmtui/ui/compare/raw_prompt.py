@@ -138,7 +138,6 @@ class RawEditor(UndoArea):
         return Strip.join([strip.crop(0, at), Strip([Segment("▌", style)]), strip.crop(at + 1)])
 
     def go_to(self, start: int, end: int) -> None:
-        """Select a range of offsets, and scroll to it."""
         first, last = self._location_of(start), self._location_of(end)
         self.move_cursor(first)
         if end > start:
@@ -289,7 +288,6 @@ class RawPane(Vertical):
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """The findings of the last check."""
         return self._listed.findings
 
     def put(self, text: str) -> None:

@@ -29,8 +29,6 @@ _FILL_MAX = 2000
 
 
 class PromptView(DocumentView, can_focus=True):
-    """A prompt, read-only."""
-
     DEFAULT_CSS = "PromptView { height: 1fr; min-height: 3; padding: 0 1; }"
 
     class Resized(Message):
@@ -42,7 +40,6 @@ class PromptView(DocumentView, can_focus=True):
 
     @property
     def rows(self) -> int:
-        """The rows that the prompt needs."""
         return self.document.height
 
     def on_resize(self) -> None:
@@ -153,7 +150,6 @@ class AlignedTurns:
         self.lay_out()
 
     def fold(self) -> None:
-        """Fold equal earlier turns into one line, or unfold them."""
         self._is_folded = not self._is_folded
         self.lay_out()
 
@@ -163,7 +159,6 @@ class AlignedTurns:
             self.lay_out()
 
     def lay_out(self) -> None:
-        """Fill the left prompt for the current size of both prompts."""
         if self._text != self._editor.text:
             return
         self._starts = self._editor.line_starts()

@@ -96,7 +96,6 @@ class TokenBlock(Block):
         return next((row for row, cells in enumerate(self._rows) if self.pointed in cells), 0)
 
     def beside(self, step: int) -> int:
-        """Return the token above or below the selected one."""
         at = self.row
         rows = self._rows[at + 1 :] if step > 0 else self._rows[:at][::-1]
         target = next((row.cells for row in rows if row.cells), None)
@@ -106,7 +105,6 @@ class TokenBlock(Block):
         return min(target, key=lambda cell: abs(cell.column - column)).token
 
     def _break_into_rows(self, width: int) -> list[_Row]:
-        """Break the tokens into rows of `width` cells."""
         rows = [_Row()]
         column = 0
         for number, token in enumerate(self.tokens):
@@ -165,7 +163,6 @@ class LogprobText(DocumentView):
         return self._block.tokens
 
     def show_tokens(self, tokens: Sequence[AnswerToken]) -> None:
-        """Show these tokens, and select the first."""
         self._block = TokenBlock(tokens)
         self.set_reactive(LogprobText.pointed, 0)
         self.show(self._block)
@@ -237,7 +234,6 @@ class AnswerTokensPanel(Vertical):
         text.styles.height = max(3, min(text.document.height, self.size.height - _FACTS - 2))
 
     def show(self, tokens: Sequence[AnswerToken], text: Sequence[Content]) -> None:
-        """Show the tokens; if there are none, the text."""
         self.query_one("#answer-text", DocumentView).show(PromptBlock(text))
         self.query_one(LogprobText).show_tokens(tokens)
         self.query_one("#answer-text").display = not tokens

@@ -141,7 +141,6 @@ class EnginePanel(Vertical):
 
 
 def _facts(found: EngineMetrics, speed: float | None) -> list[tuple[str, str]]:
-    """Return the metrics as pairs of label and value."""
     return [
         ("Requests", _requests(found.ranks)),
         ("Speed", "?" if speed is None else f"{speed:,.0f} tok/s"),
@@ -264,7 +263,6 @@ class LogScreen(SearchScreen):
 
     @work(group="metrics", exclusive=True, exit_on_error=False)
     async def _measure(self) -> None:
-        """Follow the engine's metrics until it changes."""
         engine = self._measured
         if engine is None or lack(engine.info, "metrics"):
             return

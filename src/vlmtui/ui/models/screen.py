@@ -282,7 +282,6 @@ class ModelList(RowList[Choice | Folded]):
 
     @property
     def choices(self) -> list[Choice]:
-        """The rows that are models."""
         return [one for one in self.rows if isinstance(one, Choice)]
 
     @property
@@ -442,7 +441,6 @@ class ModelsScreen(Screen[None]):
             self.run_worker(look(), group="look")
 
     def _read_soon(self) -> None:
-        """Start to read the template of the highlighted model, if the details are shown."""
         chosen, reader = self._list.chosen, self.services.reader
         if chosen is not None and reader is not None and self.has_class("-wide"):
             self.run_worker(self._read_template(reader, chosen.model), group="template")
@@ -462,7 +460,6 @@ class ModelsScreen(Screen[None]):
         await self._measure_sizes([*(model_of(family) for family in families if family.models), *self.downloaded])
 
     async def _measure_sizes(self, models: Sequence[Model]) -> None:
-        """Find out how big these models are, and show it."""
         machine = self.machine
         found = await asyncio.to_thread(lambda: {one.spec.name: size_of(one, machine) for one in models})
         self.sizes |= found
@@ -525,7 +522,6 @@ class ModelsScreen(Screen[None]):
         self.refresh_bindings()
 
     def _why_empty(self, query: str) -> str:
-        """Return why no model is listed."""
         clears = f"{key_of(self.app, 'model_list.back')} clears the filter."
         if query.startswith(("/", "~", ".")):
             try:

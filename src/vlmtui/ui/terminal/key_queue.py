@@ -87,7 +87,6 @@ class KeyQueue:
             self._app.call_later(self._deliver_next)
 
     def take_text(self) -> str:
-        """Return the text that is held, and forget it."""
         held, self._held = self._held, []
         return "".join(map(_text_of, held))
 

@@ -85,7 +85,6 @@ class PictureRun(NamedTuple):
 
 
 def terminal_id(number: int) -> int:
-    """Return an image's id in kitty's protocol."""
     return number << 24 | COLOUR
 
 

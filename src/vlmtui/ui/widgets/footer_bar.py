@@ -149,7 +149,6 @@ class FooterBar(Widget):
             self.refresh()
 
     def _items(self) -> list[FooterItem]:
-        """Return the items that fit, from left to right."""
         keyed = self._items_with_keys()
         led = self._leader_items(keyed)
         leader = [msgspec.structs.replace(item, title="") for item in keyed if led and item.id == LEADER]

@@ -146,6 +146,5 @@ class LongLineArea(UndoArea):
 
 
 def _broken(text: str) -> str:
-    """Return a text whose long lines are broken."""
     text = text.replace(CONTINUES, "")
     return _LONG.sub(rf"\g<0>{CONTINUES}\n", text) if len(text) > _LINE_MAX else text
