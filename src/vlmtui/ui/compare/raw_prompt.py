@@ -215,35 +215,22 @@ class FindingsList(OptionList):
     def __init__(self) -> None:
         super().__init__(markup=False)
         self.findings: list[Finding] = []
-        self.current = -1
-        """Index of the finding visited last; -1: none."""
 
     def show(self, text: str, findings: Sequence[Finding]) -> None:
         """List the findings about `text`. If the finding that the user visited last is among them, it stays the current
         one."""
-        visited = self.findings[self.current] if self.current >= 0 else None
+        visited = self.current
         self.findings = list(findings)
         with self.prevent(OptionList.OptionHighlighted):
             self.clear_options()
             self.add_options([Option(_line(text, finding)) for finding in findings])
-            self.current = next((at for at, one in enumerate(findings) if visited and _same(one, visited)), -1)
-            self.highlighted = self.current if self.current >= 0 else None
+            self.highlighted = next((at for at, one in enumerate(findings) if visited and _same(one, visited)), None)
         self.display = bool(findings)
 
-    def visit(self, number: int) -> Finding | None:
-        """Make the finding with this index the current one and return it; None if there is no such finding."""
-        if not 0 <= number < len(self.findings):
-            return None
-        self.current = number
-        with self.prevent(OptionList.OptionHighlighted):
-            self.highlighted = number
-        return self.findings[number]
-
-    def to_fix(self) -> Finding | None:
-        """Return the current finding, or else the first finding with a fix."""
-        if self.current >= 0:
-            return self.findings[self.current]
-        return next((finding for finding in self.findings if finding.fix), None)
+    @property
+    def current(self) -> Finding | None:
+        """The finding visited last."""
+        return self.findings[self.highlighted] if self.highlighted is not None else None
 
 
 class RawPane(Vertical):
@@ -303,14 +290,15 @@ class RawPane(Vertical):
 
     def visit(self) -> None:
         """Move the cursor to the next finding; after the last, to the first."""
-        finding = self._listed.visit(self._listed.current + 1) or self._listed.visit(0)
-        if finding is not None:
-            self._go_to(finding)
+        if self.findings:
+            at = self._listed.highlighted
+            self._listed.highlighted = 0 if at is None else (at + 1) % len(self.findings)
+            self._go_to_current()
             self.editor.focus()
 
     def fix(self) -> None:
         """Apply the fix of the current finding, or else of the first finding with a fix."""
-        finding = self._listed.to_fix()
+        finding = self._listed.current or next((finding for finding in self.findings if finding.fix), None)
         if finding is not None:
             self._apply_fix(finding)
 
@@ -332,19 +320,17 @@ class RawPane(Vertical):
     @on(OptionList.OptionHighlighted)
     def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()
-        finding = self._listed.visit(event.option_index) if self._listed.has_focus else None
-        if finding is not None:
-            self._go_to(finding)
+        if self._listed.has_focus:
+            self._go_to_current()
 
     @on(OptionList.OptionSelected)
     def _selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        finding = self._listed.visit(event.option_index)
-        if finding is not None:
-            self._apply_fix(finding)
+        self.fix()
 
-    def _go_to(self, finding: Finding) -> None:
-        self.editor.go_to(finding.start, finding.end)
+    def _go_to_current(self) -> None:
+        if (finding := self._listed.current) is not None:
+            self.editor.go_to(finding.start, finding.end)
 
     def _apply_fix(self, finding: Finding) -> None:
         if finding.fix is None:
