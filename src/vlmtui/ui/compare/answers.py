@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from vlmtui.domain.conversation import Attachment
 from vlmtui.domain.generation import Failure, PromptReady
-from vlmtui.inspection.answer_diff import AnswerDiff, AnswerSpan
+from vlmtui.inspection.answer_diff import AnswerDiff
 from vlmtui.inspection.prompt_diff import PromptDiff, PromptSpan
 from vlmtui.inspection.tokens import Piece, attachment_of
 from vlmtui.session.answer_line import answer_line
@@ -210,15 +210,11 @@ def _words(found: AnswerDiff) -> Content:
     for span in found.spans:
         if span.operation == "equal":
             parts.append(Content(visible(_shortened(span.left))))
-        else:
-            parts += _changed(span)
+            continue
+        for text, style in ((span.left, f"strike {LEFT}"), (span.right, f"underline {RIGHT}")):
+            if text:
+                parts.append(Content.styled(_words_shown(text), style))
     return Content.assemble(*parts)
-
-
-def _changed(span: AnswerSpan) -> Iterator[Content]:
-    for text, style in ((span.left, f"strike {LEFT}"), (span.right, f"underline {RIGHT}")):
-        if text:
-            yield Content.styled(_words_shown(text), style)
 
 
 def _words_shown(text: str) -> str:

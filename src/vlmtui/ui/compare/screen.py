@@ -24,7 +24,6 @@ from vlmtui.session.comparison import (
     SavedPrompts,
 )
 from vlmtui.session.engines import EngineState
-from vlmtui.session.generation import PromptMode
 from vlmtui.session.lanes import InFlightRequest
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
@@ -70,8 +69,6 @@ class CompareScreen(SidesScreen):
         self._send_draft = send
         self._on_edit = on_edit
         self._was_told_to_stop = False
-        self._told: dict[PromptMode, str] = {"chat": "", "raw": ""}
-        """The note about its prompt in each side's title."""
 
     def document(self) -> Comparison | None:
         return self.comparison.document() if self.comparison.is_over else None
@@ -96,9 +93,7 @@ class CompareScreen(SidesScreen):
     def _edited(self) -> None:
         draft = self.comparison.draft
         known = f"saved as {draft.saved_as}" if draft.saved_as else draft.origin
-        origin = "edited" if draft.is_edited else known
-        self._told["raw"] = one_line(origin)
-        self._show_heads()
+        self.show_head("raw", "edited" if draft.is_edited else one_line(known))
         stale = "Stale: the raw prompt was edited after this answer. {comparison.send} sends again."
         told = with_keys(self.app, stale) if self.comparison.is_stale else ""
         self.answer_pane("raw").tell_stale(told)
@@ -127,7 +122,6 @@ class CompareScreen(SidesScreen):
             pane.update_answer()
         self._pair_turns()
         self._show_state()
-        self._show_heads()
         self.find_difference()
         self._store()
 
@@ -166,7 +160,10 @@ class CompareScreen(SidesScreen):
             return
         comparison.begin(engine, in_flight)
         self._was_told_to_stop = False
-        self._show_begun()
+        for side in comparison.sides:
+            if side.answer is not None:
+                self.answer_pane(side.mode).begin(side.answer)
+        self._show_state()
         self._answer()
 
     @work(group="stop")
@@ -257,19 +254,9 @@ class CompareScreen(SidesScreen):
         in_raw = focused is not None and any(node.id == "raw-side" for node in focused.ancestors_with_self)
         return self.comparison.raw if in_raw else self.comparison.chat
 
-    def _show_begun(self) -> None:
-        for side in self.comparison.sides:
-            if side.answer is not None:
-                self.answer_pane(side.mode).begin(side.answer)
-        self._show_state()
-
     def _show_state(self) -> None:
         self.show_settings(self.comparison.sampling)
         self.refresh_bindings()
-
-    def _show_heads(self) -> None:
-        for side in self.comparison.sides:
-            self.show_head(side.mode, self._told[side.mode])
 
     # -- the prompts
 
@@ -295,8 +282,7 @@ class CompareScreen(SidesScreen):
         self._pair_turns()
         self.query_one(PictureStrip).tell_tokens(ready, self._attachments)
         media = usage_of(ready).media_text
-        self._told["chat"] = f"{len(ready.token_ids):,} tokens" + (f" ({media})" if media else "")
-        self._show_heads()
+        self.show_head("chat", f"{len(ready.token_ids):,} tokens" + (f" ({media})" if media else ""))
 
     def _fill(self, text: str, origin: str, saved_as: str = "") -> None:
         self.comparison.draft.fill(text, origin, saved_as=saved_as)

@@ -49,8 +49,8 @@ TALL = 36
 """Rows from which on a wide screen shows the prompts above their difference."""
 View = Literal["chat", "raw", "difference"]
 TITLES: Mapping[PromptMode, str] = {"chat": "Chat template", "raw": "Raw prompt"}
-_NARROW_TABS: tuple[tuple[View, str], ...] = (("chat", "Chat"), ("raw", "Raw"), ("difference", "Difference"))
-_WIDE_TABS: tuple[tuple[View, str], ...] = (("chat", "Chat and raw"), ("difference", "Difference"))
+_NARROW_TABS: Mapping[View, str] = {"chat": "Chat", "raw": "Raw", "difference": "Difference"}
+_WIDE_TABS: Mapping[View, str] = {"chat": "Chat and raw", "difference": "Difference"}
 _ANSWER_MAX = 24
 """Maximum characters of an answer in the list of stored comparisons."""
 
@@ -118,7 +118,7 @@ class SidesScreen(Screen[None]):
         return self.app.size.width < NARROW
 
     @property
-    def tabs(self) -> Sequence[tuple[View, str]]:
+    def tabs(self) -> Mapping[View, str]:
         """The views available at this width, with their titles."""
         return _NARROW_TABS if self.is_narrow else _WIDE_TABS
 
@@ -160,7 +160,7 @@ class SidesScreen(Screen[None]):
         the verdict, show the difference."""
         id, told = clicked(self, event).id, event.style.meta
         wanted = "difference" if id == "verdict" else told.get("view")
-        view = next((view for view, _ in self.tabs if view == wanted), None)
+        view = next((view for view in self.tabs if view == wanted), None)
         if not is_click(self, event):
             return
         if view is not None:
@@ -182,7 +182,7 @@ class SidesScreen(Screen[None]):
             self.find_difference()
 
     def action_next_view(self) -> None:
-        views = [view for view, _ in self.tabs]
+        views = list(self.tabs)
         at = views.index(self.view) if self.view in views else 0
         self.turn_to(views[(at + 1) % len(views)])
 
@@ -203,9 +203,8 @@ class SidesScreen(Screen[None]):
 
     def _show_tabs(self) -> None:
         shown: list[Content | str] = []
-        views = [view for view, _ in self.tabs]
-        current = self.view if self.view in views else views[0]
-        for view, title in self.tabs:
+        current = self.view if self.view in self.tabs else "chat"
+        for view, title in self.tabs.items():
             style = "bold $accent on $panel" if view == current else "$muted"
             shown += [clickable(f" {title} ", style, view=view), " "]
         self.query_one("#tabs", Static).update(Content.assemble(*shown, (f" {hint(self.app, *self.HINT)}", "$faint")))
