@@ -29,7 +29,7 @@ from vlmtui.session.settings import ChatSettings
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import hint
-from vlmtui.ui.terminal.key_queue import run_before_keys
+from vlmtui.ui.terminal.key_queue import before_keys
 from vlmtui.ui.widgets.line_editing import LineInput
 from vlmtui.ui.widgets.long_lines import LongLineArea
 
@@ -177,14 +177,9 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
         self.query_one(Fields).read(self._current.sampling)
 
     @on(Input.Submitted)
-    def _submitted(self) -> None:
-        self.action_apply()
-
-    def action_apply(self) -> None:
+    @before_keys
+    async def action_apply(self) -> None:
         """Return the settings if they are valid; otherwise focus the first invalid field."""
-        run_before_keys(self, self._apply, exclusive=True)
-
-    async def _apply(self) -> None:
         fields = self.query_one(Fields)
         sampling = await fields.read_with_files(self._current.sampling)
         if sampling is None:

@@ -367,10 +367,6 @@ class ModelsScreen(Screen[None]):
     def _filter_changed(self) -> None:
         self._fill(best=True)
 
-    @on(Input.Submitted, "#filter")
-    def _filter_submitted(self) -> None:
-        self.action_load()
-
     @on(RowList.Highlighted)
     def _show_details(self) -> None:
         chosen = self._list.chosen
@@ -386,6 +382,7 @@ class ModelsScreen(Screen[None]):
         if self.is_current:
             self._fill()
 
+    @on(Input.Submitted, "#filter")
     @on(RowList.Opened)
     def action_load(self) -> None:
         chosen = self._list.chosen
