@@ -126,15 +126,6 @@ def picture_runs(y: int, chars: Sequence[str]) -> list[PictureRun]:
     return runs
 
 
-class _Part(NamedTuple):
-    """A part of an image, in cells; the ends are exclusive."""
-
-    left: int
-    top: int
-    right: int
-    bottom: int
-
-
 class _ScaledImage:
     """An image, scaled to its cells."""
 
@@ -146,11 +137,12 @@ class _ScaledImage:
         if protocol != "kitty" or pixels < image.size:  # kitty itself scales well, and need not be sent more pixels
             image = image.resize(pixels)
         self.image = image.quantize(256) if protocol == "sixel" else image
-        self.sequences: dict[_Part, str] = {}
+        self.sequences: dict[tuple[int, int, int, int], str] = {}
+        """The sequences that draw parts of the image, by left, top, right and bottom in cells."""
 
-    def cut(self, part: _Part) -> Image:
+    def cut(self, left: int, top: int, right: int, bottom: int) -> Image:
         wide, high = self._cell
-        return self.image.crop((part.left * wide, part.top * high, part.right * wide, part.bottom * high))
+        return self.image.crop((left * wide, top * high, right * wide, bottom * high))
 
 
 class Painter:
@@ -221,10 +213,10 @@ class Painter:
         held = self._images.get(run.number)
         if held is None:
             return ""
-        part = _Part(run.column, run.row, run.column + run.width, run.row + rows)
+        part = run.column, run.row, run.column + run.width, run.row + rows
         sequence = held.sequences.get(part)
         if sequence is None:
-            image = held.cut(part)
+            image = held.cut(*part)
             sequence = _iterm(image, run.width, rows) if self.protocol == "iterm" else _sixel(image)
             if len(held.sequences) >= _PARTS_MAX:
                 held.sequences.clear()
