@@ -283,8 +283,7 @@ class VlmtuiApp(App[ExitReport | None]):
         return await ask_user(self, ChoiceScreen(title, lines, text=text))
 
     async def choose_files(self, folder: Path, *, look: FolderView, estimate: EstimateTokens | None) -> FilesChoice:
-        """Let the user choose files, starting in `folder`. `look`: the sort order, and whether hidden files are shown;
-        contains the user's changes afterwards. `estimate`: returns the tokens of an attachment."""
+        """Let the user choose files, starting in `folder`. `look` contains the user's changes afterwards."""
         from vlmtui.ui.attachments.browser import BrowserScreen, FilesChoice
 
         browser = BrowserScreen(folder, look=look, estimate=estimate)
@@ -292,8 +291,7 @@ class VlmtuiApp(App[ExitReport | None]):
         return FilesChoice(tuple(paths or ()), browser.folder)
 
     async def choose_frames(self, video: Attachment, *, takes_video: bool, most_images: int) -> FramesChoice | None:
-        """Let the user choose the frames of a video; None if cancelled. `takes_video`: the model accepts videos.
-        `most_images`: the model's limit of images in a message."""
+        """Let the user choose the frames of a video; None if cancelled."""
         from vlmtui.ui.attachments.frames import FramesScreen
 
         return await ask_user(self, FramesScreen(video, takes_video=takes_video, most_images=most_images))
@@ -323,10 +321,7 @@ class VlmtuiApp(App[ExitReport | None]):
         send: Callable[[], InFlightRequest],
         on_edit: Callable[[], None],
     ) -> None:
-        """Compare the chat template with a raw prompt, until the user leaves.
-
-        `send`: sends the draft as the conversation's next message. `on_edit`: called after changes of the raw prompt.
-        """
+        """Compare the chat template with a raw prompt, until the user leaves."""
         from vlmtui.ui.compare.screen import CompareScreen
 
         await ask_user(self, CompareScreen(comparison, message, send=send, on_edit=on_edit))
@@ -339,8 +334,7 @@ class VlmtuiApp(App[ExitReport | None]):
         return await choose_stored_comparison(self, message)
 
     async def open_fan_out(self, fan_out: FanOut) -> int | Literal["new_plan"] | None:
-        """Show the answers of a fan-out, which sends one message several ways. Return the index of the answer to
-        continue with; `new_plan` if the user wants to plan another fan-out; None if the user closes the screen."""
+        """Show the answers of a fan-out, and return what its screen does."""
         from vlmtui.ui.compare.fan_out import FanOutScreen
 
         return await ask_user(self, FanOutScreen(fan_out))
@@ -348,8 +342,7 @@ class VlmtuiApp(App[ExitReport | None]):
     async def edit_settings(
         self, settings: ChatSettings, model: Model | None, variables: TemplateVariables | None
     ) -> ChatSettings | None:
-        """Let the user change the conversation's settings; None if cancelled. `model`: the model that will answer.
-        `variables`: the variables that its chat template reads."""
+        """Let the user change the conversation's settings; None if cancelled."""
         from vlmtui.ui.settings import SettingsScreen
 
         return await ask_user(self, SettingsScreen(settings, model, variables))
