@@ -335,9 +335,6 @@ class TokenTable(RowList[TokenRow]):
     def draw(self, index: int, width: int) -> list[Content]:
         return [_content(self.rows[index])]
 
-    def text_of(self, row: int) -> str:
-        return _content(self.rows[row]).plain
-
     @on(RowList.Opened)
     def action_unfold(self) -> None:
         if isinstance(self.rows, TokenRows) and len(self.rows):
