@@ -226,8 +226,15 @@ class Thumbnails:
 
     def row(self, wanted: Wanted, number: int) -> Strip | None:
         """Return a row of a thumbnail. If the thumbnail is not drawn yet, start drawing it and return None."""
-        picture = self._picture(wanted)
-        return picture.strips[number] if picture is not None and number < len(picture.strips) else None
+        key = _key(wanted)
+        picture = self._kept.get(key)
+        if picture is not None:
+            self._kept.move_to_end(key)
+            return picture.strips[number] if number < len(picture.strips) else None
+        if key not in self._being_drawn:
+            self._being_drawn.add(key)
+            self._view.run_worker(self._draw(key, wanted), group="thumbnails")
+        return None
 
     def reason(self, wanted: Wanted) -> str:
         """Return why a thumbnail could not be drawn; empty if it could, or if that is not known yet."""
@@ -238,16 +245,6 @@ class Thumbnails:
         """Forget all thumbnails. Call it when they are no longer on the screen."""
         while self._kept:
             self._forget(next(iter(self._kept)))
-
-    def _picture(self, wanted: Wanted) -> _Picture | None:
-        key = _key(wanted)
-        found = self._kept.get(key)
-        if found is not None:
-            self._kept.move_to_end(key)
-        elif key not in self._being_drawn:
-            self._being_drawn.add(key)
-            self._view.run_worker(self._draw(key, wanted), group="thumbnails")
-        return found
 
     async def _draw(self, key: tuple[object, ...], wanted: Wanted) -> None:
         graphics = Graphics.of(self._view.app)
