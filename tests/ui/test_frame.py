@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from textual.widgets import Static
 
@@ -13,7 +15,7 @@ from tests.support.scripted_engine import Fail, Hold
 from tests.support.waiting import until_chat
 from tests.ui.conftest import Chat, MakeApp, StartChat, picture
 from tests.unit.store.made import opened
-from vlmtui.domain.generation import Failure
+from vlmtui.domain.generation import Failure, Finished
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
 from vlmtui.store.records import ConversationId
@@ -87,6 +89,23 @@ async def test_the_pane_shows_the_system_prompt_the_dials_that_were_set_and_the_
         await chat.pilot.press("up", "up", "up")
         await chat.until(lambda: str(answer.border_title) == "answer 1")
         assert "tokens 2" in panel(chat, "answer")
+
+
+async def test_a_number_that_changes_moves_nothing(chatting: StartChat) -> None:
+    async with chatting(["A ", "cat."], size=WIDE) as chat:
+        await chat.say("What is this?")
+        await chat.until(lambda: "tokens 2" in panel(chat, "answer"))
+        await chat.pilot.pause(0.3)
+        laid_out: list[object] = []
+        chat.screen.screen_layout_refresh_signal.subscribe(chat.screen, laid_out.append)
+        finished = chat.last.answer.outcome
+        assert isinstance(finished, Finished)
+        usage = msgspec.structs.replace(finished.usage, completion_tokens=73)
+        chat.last.answer.outcome = msgspec.structs.replace(finished, usage=usage)
+        chat.screen.show_status()
+        await chat.until(lambda: re.search(r"tokens +73 ", chat.screen_text()))
+        await chat.pilot.pause()
+        assert not laid_out, "a layout of the whole screen costs as much as its drawing"
 
 
 async def test_a_narrow_screen_shows_the_cost_in_one_line(chatting: StartChat) -> None:

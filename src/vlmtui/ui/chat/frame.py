@@ -335,7 +335,7 @@ class FactsLine(Static):
         if line and number is not None:
             line = f"answer {number}: {line}"
         if self.content != line:
-            self.update(line)
+            self.update(line, layout=False)
         self.set_class(bool(line), "-filled")
 
 
@@ -347,7 +347,7 @@ def has_ended(exchange: Exchange | None) -> bool:
 def _fill(panel: Static, rows: list[Content]) -> None:
     content = Content("\n").join(rows)
     if panel.content != content:
-        panel.update(content)
+        panel.update(content, layout=panel.content_size.height != len(rows))
     panel.display = bool(rows)
 
 
@@ -506,7 +506,7 @@ class StatusBar(Static):
                 parts.append(Content.styled(f"{memory / 1e9:.1f} GB {'GPU' if status.gpu_bytes else 'RAM'}", "$muted"))
             if info.spec.backend != REMOTE_BACKEND:  # the name of a server's model has the address
                 parts.append(Content.styled(f"{info.device} {info.dtype}", "$muted"))
-        self.update(Content.styled("  ·  ", "$faint").join(parts))
+        self.update(Content.styled("  ·  ", "$faint").join(parts), layout=False)
 
     def _word(self) -> str:
         """Return a short text for the engine's state, with the key that helps."""
