@@ -6,8 +6,10 @@ import asyncio
 import os
 import signal
 from typing import Never
+from unittest.mock import Mock
 
 import pytest
+from textual.css.stylesheet import Stylesheet
 from textual.widgets import OptionList
 
 from tests.support.scripted_engine import Hold, ScriptedHost
@@ -20,6 +22,7 @@ from vlmtui.session.engines import EngineState
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.models.screen import ModelList, ModelsScreen
 from vlmtui.ui.services import Delays, ExitReport
+from vlmtui.ui.terminal.themes import LIGHT
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
@@ -230,6 +233,19 @@ async def test_an_error_in_a_worker_is_not_lost(make_app: MakeApp) -> None:
 )
 def test_the_theme_of_the_settings(make_app: MakeApp, setting: str, theme: str) -> None:
     assert make_app(settings=Settings(theme=setting)).theme == theme
+
+
+async def test_styles_are_parsed_once_with_the_theme_of_the_settings(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed_again = Mock()
+    monkeypatch.setattr(Stylesheet, "reparse", parsed_again)
+    app = make_app(settings=Settings(theme="light"))
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: screen_is(app, PlainChat))
+        await pilot.pause()
+        assert app.screen.styles.background.hex.lower() == LIGHT.background
+    parsed_again.assert_not_called()
 
 
 class SlowHost(ScriptedHost):

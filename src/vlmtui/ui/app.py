@@ -18,6 +18,7 @@ from textual.app import App
 from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.message import Message
+from textual.reactive import Initialize, Reactive
 from textual.screen import SystemModalScreen
 from textual.widget import Widget
 from textual.widgets import Input
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from textual.command import Provider
     from textual.notifications import SeverityLevel
     from textual.screen import Screen
+    from textual.theme import Theme
 
     from vlmtui.domain.conversation import Attachment
     from vlmtui.domain.generation import GenerateRequest
@@ -102,8 +104,8 @@ class VlmtuiApp(App[ExitReport | None]):
     def __init__(self, services: Services, question: TerminalQuestion | None = None) -> None:
         """`question`: questions about the terminal's abilities that were sent to it before this module was imported;
         None: none were sent."""
-        super().__init__()
         self.services = services
+        super().__init__()
         self.engines = controller = AppEngines(
             services.host,
             keep_alive_s=services.keep_alive_s,
@@ -131,10 +133,19 @@ class VlmtuiApp(App[ExitReport | None]):
         self._question = question
         self.typed_before = b""
         """What was typed before the app read the terminal; the driver takes it."""
-        for theme in THEMES:
-            self.register_theme(theme)
-        wanted = theme_name(services.settings.theme)
-        self.theme = wanted if wanted in self.available_themes else THEMES[0].name
+
+    def first_theme(self) -> str:
+        """Return the name of the settings' theme."""
+        wanted = theme_name(self.services.settings.theme)
+        return wanted if wanted in self.available_themes else THEMES[0].name
+
+    # A theme that is set later makes Textual parse all styles again.
+    theme: Reactive[str] = Reactive(Initialize(first_theme))
+
+    @property
+    def available_themes(self) -> dict[str, Theme]:
+        """Return Textual's themes and vlmtui's, by name."""
+        return {**super().available_themes, **{theme.name: theme for theme in THEMES}}
 
     def run(self, **options: Any) -> ExitReport | None:
         """Run in the terminal, after finding out how it draws images. Restores the terminal on return."""
