@@ -287,6 +287,7 @@ class Writer:
         self._written.setdefault(y, []).append((x, end))
         ahead = 0
         """By how many cells the terminal's cursor may be farther than `x`."""
+        is_sure = not row.is_risky and not growth("".join(chars[x:end]))
         if row.is_risky and any(map(growth, chars[x:end])):
             self._blanks(y, x, end, pens)
         self._move(x, y)
@@ -308,11 +309,11 @@ class Writer:
             start, x = x, x + 1
             while x < width and not chars[x]:
                 x += 1
-            ahead += growth(char)
+            ahead += 0 if is_sure else growth(char)
             if ahead:
                 self._parts.append(char)
                 self._at = None
-            elif is_doubtful(char):
+            elif not is_sure and is_doubtful(char):
                 # blanks first: a terminal that draws it narrower would leave the old second cell
                 self._parts.append(f"{' ' * (x - start)}\x1b[{start + 1}G{char}")
                 self._at = None
