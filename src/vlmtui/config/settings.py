@@ -1,8 +1,7 @@
 """The user's settings, read from `config.toml`, environment variables and the command line. Among them are the servers
 that `config.toml` lists under `[engines]`."""
 
-from __future__ import annotations
-
+# Annotations are no strings here: msgspec would compile each of them before the first paint.
 import difflib
 import os
 import re

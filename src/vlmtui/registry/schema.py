@@ -1,7 +1,6 @@
 """The fields of a family's TOML record: every fact that the application uses about a model."""
 
-from __future__ import annotations
-
+# Annotations are no strings here: msgspec would compile each of them before the first paint.
 import math
 from collections.abc import Collection, Mapping
 from typing import Annotated, ClassVar, Literal
