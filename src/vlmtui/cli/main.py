@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from vlmtui import __version__
 from vlmtui.cli.streams import drop, is_of_output, is_output_lost, open_missing
@@ -53,6 +53,8 @@ settings: config.toml in the config folder, then VLMTUI_* in the environment, th
 
 APP_OPTIONS = ("model", "graphics", "theme", "keep_alive")
 """Options of the app that override settings."""
+_MOVED = {"golden": "check record DIR --model M` and `check DIR", "replay": "check FILE", "parity": "check --on ENGINE"}
+"""Former commands, and the commands that took their place."""
 _APP_ONLY = ("continue", "resume", "plain")
 _WITH_VALUE = (*APP_OPTIONS, "backend", "preset", "engine", "key_env")
 
@@ -68,6 +70,13 @@ class _Parser(argparse.ArgumentParser):
             default=argparse.SUPPRESS,
             help="keep everything below this folder, like VLMTUI_DATA_DIR",
         )
+
+    def error(self, message: str) -> NoReturn:
+        """Print a usage error, and end. For a command that is gone, name the one that replaced it."""
+        former = next(
+            (name for name in _MOVED if message.startswith("argument COMMAND") and f"'{name}'" in message), ""
+        )
+        super().error(f"{former} is now `{_MOVED[former]}`" if former else message)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Print a message. argparse ignores an OSError of stdout; here it is raised."""
