@@ -12,10 +12,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from PIL import Image
 
 from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
@@ -25,6 +24,9 @@ from vlmtui.media.pdf_renderer import CPU_S, MEMORY_BYTES, Refusal
 from vlmtui.processes import python_command, safe_environment
 from vlmtui.reading import file_name, is_file, read_whole, shown_name, source_text
 from vlmtui.text import human_bytes, one_line
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 MOVING = frozenset({"GIF", "WEBP", "PNG", "AVIF"})
 """Pillow's formats whose parts are frames; in all others they are pages."""
@@ -215,6 +217,8 @@ class PagePicture(NamedTuple):
 def page_picture(path: Path) -> PagePicture:
     """Draw the first page of a document, without storing it. Blocking. Raises VlmtuiError naming the document."""
     facts, png = _rendered(read_whole(path, bytes_max=BYTES_MAX), path, 1)
+    from PIL import Image
+
     with Image.open(io.BytesIO(png), formats=("PNG",)) as image:
         return PagePicture(image.convert("RGB"), facts.pages)
 

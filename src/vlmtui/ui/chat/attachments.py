@@ -20,7 +20,6 @@ from vlmtui.media.folder import FolderView
 from vlmtui.media.gather import ASK_ABOVE, gather
 from vlmtui.media.notes import warning_of
 from vlmtui.media.pages import SOUND_OF, split_pages
-from vlmtui.media.stage import restage
 from vlmtui.paths import private_dir, sample_image
 from vlmtui.reading import is_file
 from vlmtui.session.cost import tokens_before_attaching
@@ -267,6 +266,8 @@ class MessageAttachments(ChatPart):
         self._screen.start(partial(self._stage_pages, token, pages), "stage")
 
     async def _stage_pages(self, token: DraftToken, pages: Sequence[int]) -> None:
+        from vlmtui.media.stage import restage
+
         assert token.attachment is not None
         again = partial(restage, token.attachment, store=self._screen.services.paths.media)
         staged = [await asyncio.to_thread(again, page=page) for page in pages]

@@ -43,7 +43,7 @@ from vlmtui.ui.chat.part import ChatPart
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.transcript import MessageCursor, Transcript, marked_of
 from vlmtui.ui.chat.turn_sender import TurnSender
-from vlmtui.ui.document.markdown_lines import load_highlighter
+from vlmtui.ui.document.markdown_lines import load_parsers
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.terminal.key_queue import Steps, run_before_keys
 from vlmtui.ui.widgets.attachment_view import AttachmentView
@@ -123,7 +123,6 @@ class ChatScreen(Screen[None]):
         self.attachments.tell_limits()
         self.sender.send_queued()
         self.call_later(self.show_status)
-        self.call_after_refresh(self.start, partial(asyncio.to_thread, load_highlighter), "highlighter")
         self._filled.set()
         self.panel.call_later(self.main_app.take_keys)  # once the panel is mounted, too
 
@@ -311,6 +310,7 @@ class ChatScreen(Screen[None]):
         self.query_one(LoadCard).show()
         self.sender.send_queued()
         if self.engines.state is EngineState.READY:
+            self.start(partial(asyncio.to_thread, load_parsers), "parsers")
             self.query_one(StatusBar).ask()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
-
-from markdown_it.tree import SyntaxTreeNode
+from typing import TYPE_CHECKING, NamedTuple
 
 from vlmtui.inspection.thinking import ThinkingParts
 from vlmtui.text import counted
 from vlmtui.ui.document.block_rules import HTML_TABLE, MATH, OTSL_TABLE
 from vlmtui.ui.document.markdown_lines import is_json, markdown_parser, top_blocks
+
+if TYPE_CHECKING:
+    from markdown_it.tree import SyntaxTreeNode
 
 
 class PartKind(Enum):

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 import re
+from typing import TYPE_CHECKING
 
-from markdown_it import MarkdownIt
-from markdown_it.rules_block import StateBlock
-from markdown_it.rules_inline import StateInline
-from mdit_py_plugins.dollarmath import dollarmath_plugin
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_block import StateBlock
+    from markdown_it.rules_inline import StateInline
 
 # Node types of these blocks.
 HTML_TABLE, OTSL_TABLE, JSON, MATH = "html_table", "otsl_table", "json_value", "math_block"
@@ -27,6 +28,8 @@ _TRIES_MAX = 20
 
 def use_block_rules(parser: MarkdownIt) -> None:
     """Add these rules to a parser, and rules for LaTeX inside a line (`$…$`, `\\(…\\)`)."""
+    from mdit_py_plugins.dollarmath import dollarmath_plugin
+
     dollarmath_plugin(parser, allow_labels=False, allow_space=False, allow_digits=False, double_inline=True)
     parser.inline.ruler.before("escape", "math_inline_brackets", _parse_inline_math)
     parser.disable([rule for rule in parser.get_active_rules()["block"] if rule.startswith("math_block")])

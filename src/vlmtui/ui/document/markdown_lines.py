@@ -12,11 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from markdown_it import MarkdownIt
-from markdown_it.tree import SyntaxTreeNode
 from rich.cells import cell_len
 from textual.content import Content
 
@@ -24,6 +22,10 @@ from vlmtui.ui.document.block_rules import HTML_TABLE, JSON, MATH, OTSL_TABLE, u
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import BLANK, Line, Lines, one, wrapped
 from vlmtui.ui.document.tables import Rows, read_html_table, read_otsl_table, table_lines, without_tags
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.tree import SyntaxTreeNode
 
 _BULLETS = ("• ", "▪ ", "‣ ", "⭑ ", "◦ ")
 _CODE = "$text-warning 95% on $warning 10%"
@@ -234,16 +236,17 @@ def _last_item(node: SyntaxTreeNode) -> int | None:
     return None if lines is None else lines[0]
 
 
-class _LiteralParser(MarkdownIt):
-    def normalizeLinkText(self, link: str) -> str:
-        """Return the address as it was written: decoded, it could contain bidirectional marks."""
-        return link
-
-
 @cache
 def markdown_parser() -> MarkdownIt:
     """Return a parser for model output: tags such as `<box>` are text, and line breaks are kept."""
-    parser = _LiteralParser("gfm-like", {"html": False, "maxNesting": _NESTING_MAX})
+    from markdown_it import MarkdownIt
+
+    class LiteralParser(MarkdownIt):
+        def normalizeLinkText(self, link: str) -> str:
+            """Return the address as it was written: decoded, it could contain bidirectional marks."""
+            return link
+
+    parser = LiteralParser("gfm-like", {"html": False, "maxNesting": _NESTING_MAX})
     parser.disable(_HIDDEN)
     use_block_rules(parser)
     return parser
@@ -278,6 +281,8 @@ def _stack(blocks: Iterable[_Block]) -> Lines:
 
 def top_blocks(parser: MarkdownIt, source: str) -> list[tuple[str, SyntaxTreeNode]]:
     """Parse a text. Return a tuple (text, node) for each top-level block; all the texts together are `source`."""
+    from markdown_it.tree import SyntaxTreeNode
+
     nodes = [node for node in SyntaxTreeNode(parser.parse(source)).children if node.map is not None]
     lines = re.findall(r"[^\n]*\n|[^\n]+", source)
     starts = [0, *(node.map[0] for node in nodes[1:] if node.map is not None), len(lines)]
@@ -355,10 +360,12 @@ def _code(text: str, language: str, title: str | None, width: int) -> Lines:
     return [line.pad_left(2).filled(width, "on $surface") for line in lines]
 
 
-def load_highlighter() -> None:
-    """Import Pygments, which takes a tenth of a second. Call it in a thread, before there is code to show."""
+def load_parsers() -> None:
+    """Import markdown-it and Pygments, which takes a fifth of a second. Call it in a thread, before there is an answer
+    to show."""
     from textual.highlight import highlight
 
+    markdown_parser()
     highlight("", language="python")
 
 
