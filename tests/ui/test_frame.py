@@ -103,7 +103,7 @@ async def test_a_number_that_changes_moves_nothing(chatting: StartChat) -> None:
         usage = msgspec.structs.replace(finished.usage, completion_tokens=73)
         chat.last.answer.outcome = msgspec.structs.replace(finished, usage=usage)
         chat.screen.show_status()
-        await chat.until(lambda: re.search(r"tokens +73 ", chat.screen_text()))
+        await chat.until(lambda: re.search(r"tokens +73 ", chat.screen_text()) is not None)
         await chat.pilot.pause()
         assert not laid_out, "a layout of the whole screen costs as much as its drawing"
 

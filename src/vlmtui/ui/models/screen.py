@@ -391,7 +391,7 @@ class ModelsScreen(Screen[None]):
         elif chosen is None:
             self._unfolded = True
             self._fill()
-        else:
+        elif self.is_current:  # a second Enter may come while the list closes
             self.main_app.models.choose(chosen.model, self.machine)
 
     def action_backend(self) -> None:
