@@ -16,7 +16,7 @@ from vlmtui.domain.engine import LoraAdapter, adapter_for
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import resolve
+from vlmtui.registry.match import resolve, with_engine_args
 from vlmtui.session.adapters import (
     adapters_near,
     find_adapter,
@@ -104,6 +104,8 @@ def test_the_engine_is_loaded_for_all_adapters(tmp_path: Path) -> None:
     assert with_adapters(model, one).spec.engine_args["max_lora_rank"] == 16
     arguments = with_adapters(model, one, other).spec.engine_args
     assert arguments == {**model.spec.engine_args, "enable_lora": True, "max_lora_rank": 64, "max_loras": 4}
+    typed = with_engine_args(model, ["max_loras=8"])
+    assert with_adapters(typed, one).spec.engine_args["max_loras"] == 8
 
 
 def test_the_verdict_names_an_adapters_effect(tmp_path: Path) -> None:

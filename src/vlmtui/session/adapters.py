@@ -130,9 +130,11 @@ def recorded_folder(folder: str) -> str:
 
 
 def with_adapters(model: Model, *adapters: Adapter) -> Model:
-    """Return the model with the engine arguments that vLLM needs for these adapters."""
+    """Return the model with the engine arguments that vLLM needs for these adapters. Arguments that the user typed
+    stay."""
     highest = max(adapter.rank for adapter in adapters)
     rank = next(rank for rank in RANKS if rank >= highest)
     own = {"enable_lora": True, "max_lora_rank": rank, "max_loras": max(_SLOTS, len(adapters))}
-    spec = msgspec.structs.replace(model.spec, engine_args={**model.spec.engine_args, **own})
+    added = {name: value for name, value in own.items() if name not in model.spec.typed}
+    spec = msgspec.structs.replace(model.spec, engine_args={**model.spec.engine_args, **added})
     return msgspec.structs.replace(model, spec=spec)
