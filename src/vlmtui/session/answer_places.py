@@ -25,7 +25,6 @@ from vlmtui.inspection.grounding import (
 )
 from vlmtui.inspection.tokens import attachment_of
 from vlmtui.media.describe import clock
-from vlmtui.media.images import open_prepared
 from vlmtui.registry.schema import CoordinateScale, Family, Grounding, PatchTokens
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
@@ -69,6 +68,8 @@ def open_shown(shown: ShownMedium) -> Image:
     """Return the pixels of an image, or of the video's frame at `shown.second`; mode RGB. Blocking. Raises
     VlmtuiError."""
     if shown.medium.modality != "video":
+        from vlmtui.media.images import open_prepared
+
         return open_prepared(shown.medium.path)
     from PIL import Image
 

@@ -246,7 +246,7 @@ class Comparisons(ChatPart):
         """Compare the chat template with a raw prompt, for the draft or the last message; with a plan, such as
         `engine=A,B` or `seed=1..3`, the answers of a fan-out."""
         if text:
-            self._screen.fan_outs.action_fan_out(text)
+            self._app.run_action_id("fan_out", text)
             return
         self._screen.take_composer_text()
         self._screen.start_dialog(self._compare)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, assert_never
 
 from textual import on
@@ -17,7 +17,6 @@ from textual.worker import WorkType
 from vlmtui.domain.conversation import VideoSampling
 from vlmtui.domain.generation import Finished
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.session.comparison import ComparedMessage
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.dials import ParameterHelp, parameter_help
 from vlmtui.session.engines import EngineState
@@ -34,11 +33,9 @@ from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings, method_of
 from vlmtui.ui.chat.attachments import AttachmentSources, MessageAttachments
 from vlmtui.ui.chat.blocks import Marked, Part
-from vlmtui.ui.chat.comparisons import Comparisons, FanOuts
 from vlmtui.ui.chat.composer import Composer, ComposerPanel
 from vlmtui.ui.chat.conversation_actions import Branches, Settings
 from vlmtui.ui.chat.frame import ChatFrame, EditingBar, LoadCard, QueueBar, StatusBar
-from vlmtui.ui.chat.inspections import Inspections
 from vlmtui.ui.chat.part import ChatPart
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.transcript import MessageCursor, Transcript, marked_of
@@ -51,8 +48,10 @@ from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.search_bar import SearchBar
 
 if TYPE_CHECKING:
+    from vlmtui.session.comparison import ComparedMessage
     from vlmtui.store.records import TurnId
     from vlmtui.ui.app import VlmtuiApp
+    from vlmtui.ui.chat.inspections import Inspections
 
 _WIDE = 110
 """Columns from which on the side pane is shown."""
@@ -83,23 +82,34 @@ class ChatScreen(Screen[None]):
         self.sender = TurnSender(self)
         self.sources = AttachmentSources(self)
         self.attachments = MessageAttachments(self)
-        self.fan_outs = FanOuts(self)
-        self.inspections = Inspections(self)
-        self.parts: tuple[ChatPart, ...] = (
+        self._changing: object = None
+        """The state for which the footer was refreshed last."""
+        self._filled = asyncio.Event()
+        """Set once the screen shows its conversation."""
+
+    @cached_property
+    def inspections(self) -> Inspections:
+        """Imported at the first action, too."""
+        from vlmtui.ui.chat.inspections import Inspections
+
+        return Inspections(self)
+
+    @cached_property
+    def parts(self) -> tuple[ChatPart, ...]:
+        """The parts with methods `action_ID`. Some are imported at the first action: they would delay the first
+        paint."""
+        from vlmtui.ui.chat.comparisons import Comparisons, FanOuts
+
+        return (
             self.sender,
             self.sources,
             self.attachments,
-            self.fan_outs,
+            FanOuts(self),
             Comparisons(self),
             self.inspections,
             Branches(self),
             Settings(self),
         )
-        """The parts with methods `action_ID`."""
-        self._changing: object = None
-        """The state for which the footer was refreshed last."""
-        self._filled = asyncio.Event()
-        """Set once the screen shows its conversation."""
 
     def compose(self) -> ComposeResult:
         paths = self.services.paths
@@ -364,6 +374,8 @@ class ChatScreen(Screen[None]):
     def compared_message(self) -> ComparedMessage:
         """Return the message to compare or fan out: the selected one, or else the draft or the last message. Raises
         VlmtuiError if there is none, or while an answer is running."""
+        from vlmtui.session.comparison import ComparedMessage
+
         if self.marked is None:
             return ComparedMessage.of(self.chat)
         self.chat.require_rest()

@@ -21,7 +21,6 @@ from vlmtui.media.mentions import Mention, MentionKind, find_mentions, may_name_
 from vlmtui.media.paths import looks_like_media
 from vlmtui.session.dials import ParameterHelp
 from vlmtui.session.draft import Draft
-from vlmtui.session.fan_out import FAN_PARAMETERS, parse_plan
 from vlmtui.text import human_bytes, one_line
 from vlmtui.ui.actions import ACTIONS, Action
 
@@ -98,6 +97,8 @@ def matching_parameters(text: str, known: Callable[[], Mapping[str, ParameterHel
     found = _SETS.fullmatch(text)
     if found is None:
         return _requests(text)
+    from vlmtui.session.fan_out import FAN_PARAMETERS
+
     before, name, equals, values, value = found.groups(default="")
     parameters = known() if before.startswith("/set") else {**FAN_PARAMETERS, **known(), **FAN_PARAMETERS}
     if not equals:
@@ -116,8 +117,12 @@ def matching_parameters(text: str, known: Callable[[], Mapping[str, ParameterHel
 
 def _requests(text: str) -> list[ParameterCompletion]:
     plan = _PLAN.fullmatch(text)
+    if plan is None:
+        return []
+    from vlmtui.session.fan_out import parse_plan
+
     try:
-        count = len(parse_plan(plan[1]).combinations) if plan is not None else 0
+        count = len(parse_plan(plan[1]).combinations)
     except VlmtuiError:
         return []
     return [ParameterCompletion(f"{count} requests", "Enter sends them at once.", text)] if count else []
