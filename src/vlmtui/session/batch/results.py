@@ -306,7 +306,7 @@ def batch_page(output: Path, model: str) -> str:
         shown = bad if result.state in ("failed", "wrong") else good
         if len(shown) < _PAGE_MAX:
             shown.append(result)
-    right, expected = states["right"], states["right"] + states["wrong"]
+    right, expected, _ = score_of(output)
     score = f"{right:,} of {expected:,}: {share_text(right, expected)}" if expected else "no expected answers"
     return render_page(
         "batch.html",
