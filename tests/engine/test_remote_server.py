@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
 import threading
 import time
@@ -22,7 +23,7 @@ from tests.support.template_prompts import differing_prompts
 from tests.support.vllm_server import VllmServer
 from vlmtui.domain.conversation import VideoSampling
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.generation import Delta, GenerateRequest, PromptReady
+from vlmtui.domain.generation import Delta, GenerateRequest, PromptReady, RenderRequest
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.errors import VlmtuiError
@@ -39,6 +40,9 @@ ENDLESS = GenerateRequest(
 )
 
 
+_PIXELS_MAX = 1_000_000
+
+
 class Served(NamedTuple):
     server: VllmServer
     address: str
@@ -47,7 +51,7 @@ class Served(NamedTuple):
 @pytest.fixture(scope="module")
 def served(shapes: Model) -> Iterator[Served]:
     """A server with the bundled model, loading or loaded; it ends with the module."""
-    with serve(shapes) as found:
+    with serve(shapes, VLLM_MAX_IMAGE_PIXELS=str(_PIXELS_MAX)) as found:
         yield found
 
 
@@ -131,6 +135,25 @@ async def test_frames_dropped_by_the_server_are_reported(address: str, tmp_path:
     assert (await report_of(server, chat("What moves?", enough), 1)).end is not None
     with pytest.raises(VlmtuiError, match="it uses 32 of 40"):
         await report_of(server, chat("What moves?", more), 2)
+    await server.shutdown()
+
+
+async def test_the_count_of_a_prompt_tells_a_limit_before_anything_is_sent(address: str, tmp_path: Path) -> None:
+    """The server reads the images to count their tokens, and refuses them as it would refuse the message."""
+    server = await remote(address)
+    easel = Easel(tmp_path)
+    small, large = (
+        easel.picture(("red", "circle", "left"), size=size).attachment for size in ((224, 224), (1400, 1000))
+    )
+    for images, said in (
+        ((small, large), rf"exceeds the server's limit\. It is {re.escape(large.name)} \(1,400×1,000\)\."),
+        ((small,) * 9, "more attachments of a kind than the server accepts"),
+    ):
+        with pytest.raises(VlmtuiError, match=said):
+            await report_of(server, chat("What is there?", *images), 1)
+        asked = RenderRequest(request_id="r", prompt=chat("What is there?", *images), sampling=Sampling())
+        with pytest.raises(VlmtuiError, match=said):
+            [one async for one in server.generate(asked)]
     await server.shutdown()
 
 
