@@ -40,6 +40,7 @@ from vlmtui.ui.conversations import ConversationsScreen
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.help import LeaderScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
+from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.seeing.modes import ScoringMode
 from vlmtui.ui.seeing.room import ImageRoom
 from vlmtui.ui.services import ExitReport, Services
@@ -308,13 +309,16 @@ async def beside(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 async def session(
     paths: Paths, size: tuple[int, int], *, theme: str = "", only: Callable[..., Awaitable[None]] | None = None
 ) -> None:
-    """Play a session: picker, load, conversation, and the other screens. `only`: one scene about an image."""
+    """Play a session: list of models, load, conversation, and the other screens. `only`: one scene about an image."""
     settings = Settings(graphics="halfcell", theme=theme)
     services = Services(paths, Registry.bundled(), WorkerHost(paths), settings, AsyncStore(paths), keep_alive_s=120)
     app = VlmtuiApp(services)
     app.graphics = Graphics("halfcell")
     suffix = f"-{theme}" if theme else ""
     async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: app.key_queue.is_open)
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
         await pilot.pause(1)
         if only is None:
             save(app, "models", suffix)
@@ -359,6 +363,7 @@ async def main(*names: str) -> None:
         paths = Paths.below(Path(folder))
         for size in sizes:
             await session(paths, size)
+            await stop(paths)  # a worker that takes an adapter would not be loaded again for it
         for size in SIZES:
             for scene in (seeing, rooms, leader):
                 if scene.__name__ in names:
@@ -369,9 +374,13 @@ async def main(*names: str) -> None:
             await session(paths, SIZES[0], only=partial(batch, paths=paths))
         if not names:
             await session(paths, SIZES[0], theme="light")
-        host = WorkerHost(paths)
-        for worker in await host.find_all():
-            await host.stop(worker.endpoint)
+        await stop(paths)
+
+
+async def stop(paths: Paths) -> None:
+    host = WorkerHost(paths)
+    for worker in await host.find_all():
+        await host.stop(worker.endpoint)
 
 
 if __name__ == "__main__":
