@@ -345,7 +345,8 @@ class VlmtuiApp(App[ExitReport | None]):
         return await choose_stored_comparison(self, message)
 
     async def open_fan_out(self, fan_out: FanOut) -> int | Literal["new_plan"] | None:
-        """Show the answers of a fan-out, and return what its screen does."""
+        """Show the answers of a fan-out. Return the index of the answer to continue with; `new_plan` if the user wants
+        to plan another fan-out; None if the user closes the screen."""
         from vlmtui.ui.compare.fan_out import FanOutScreen
 
         return await ask_user(self, FanOutScreen(fan_out))
