@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from textual.widgets import OptionList, Static
 
-from tests.support.scripted_engine import DEFAULT_LOAD, Hold, LoadStep
-from tests.ui.conftest import GIB, Chat, StartChat
+from tests.support.scripted_engine import DEFAULT_LOAD, Hold, LoadStep, ScriptedEngine, ScriptedHost
+from tests.support.waiting import until
+from tests.ui.conftest import GIB, Chat, MakeApp, StartChat
 from vlmtui.domain.engine import LoadFailed
 from vlmtui.domain.generation import Failed, Failure
 from vlmtui.engine.machine import Gpu, Machine
 from vlmtui.errors import ErrorKind
+from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 from vlmtui.session import dials
 from vlmtui.session.dials import processor_arguments
@@ -184,3 +186,60 @@ async def test_a_file_is_read_while_the_screen_lives(chatting: StartChat, monkey
         assert not chat.controller.settings.sampling.extra
         go.set()
         await chat.until(lambda: "structured_outputs" in chat.controller.settings.sampling.extra)
+
+
+async def running_elsewhere(host: ScriptedHost, name: str = "smolvlm") -> ScriptedEngine:
+    """An engine that another process has loaded."""
+    model = resolve(Registry.bundled(), name)
+    engine = await host.open(model.spec, client="ask", keep_alive_s=None)
+    async for _ in engine.load():
+        pass
+    return engine
+
+
+@pytest.mark.usefixtures("full")
+async def test_the_first_load_asks_when_the_engine_of_another_process_fills_the_memory(make_app: MakeApp) -> None:
+    host = ScriptedHost()
+    other = await running_elsewhere(host)
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test(size=(100, 30)) as pilot:
+        chat = Chat(app, host, pilot)
+        await chat.until(lambda: f"Loaded outside this app: {other.spec.name} (0.7 GiB)." in asked(chat))
+        await pilot.press("enter")  # the first answer is the safe one
+        await chat.until(lambda: isinstance(app.screen, ChatScreen))
+        assert host.engines == [other] and app.engines.state is EngineState.NONE
+        app.models.load(resolve(app.services.registry, "shapes"))
+        await chat.until(lambda: bool(asked(chat)))
+        await pilot.press("down", "enter")
+        await chat.until(lambda: app.engines.state is EngineState.READY)
+        assert other.alive
+
+
+@pytest.mark.usefixtures("full")
+async def test_a_switch_never_unloads_the_engine_of_another_process(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        other = await running_elsewhere(chat.host, "qwen2_5_vl")
+        choose(chat, *DEFAULT_LOAD)
+        await chat.until(lambda: "shapes is unloaded first. Loaded outside this app: Qwen/Qwen2.5-VL" in asked(chat))
+        await chat.pilot.press("down", "enter")
+        await chat.until(lambda: len(chat.host.engines) == 3)
+        assert [engine.alive for engine in chat.host.engines] == [False, True, True] and other.alive
+
+
+async def test_a_load_that_fits_beside_another_process_s_engine_asks_nothing(make_app: MakeApp) -> None:
+    host = ScriptedHost()
+    await running_elsewhere(host)
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: app.engines.state is EngineState.READY)
+    assert len(host.engines) == 2
+
+
+@pytest.mark.usefixtures("full")
+async def test_an_engine_of_another_process_that_can_serve_the_model_is_used(make_app: MakeApp) -> None:
+    host = ScriptedHost()
+    other = await running_elsewhere(host, "shapes")
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: app.engines.state is EngineState.READY)
+    assert host.engines == [other] and other.attached

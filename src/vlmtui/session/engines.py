@@ -18,6 +18,7 @@ import msgspec
 
 from vlmtui.domain.engine import (
     REMOTE_BACKEND,
+    Activity,
     EngineInfo,
     EngineReady,
     EngineStatus,
@@ -324,6 +325,18 @@ class AppEngines:
     def serves(self, model: Model) -> bool:
         """Return True if the current engine is, or will be, one that can serve this model."""
         return self.model is not None and can_serve(self.model.spec, model.spec)
+
+    async def others(self, model: Model) -> list[EngineStatus]:
+        """Return the engines that other processes have loaded on this machine; none if one of them can serve this
+        model, which then needs no memory."""
+        running = list[EngineStatus]()
+        with suppress(VlmtuiError):  # the load meets the same error, and reports it
+            running = await self._host.running()
+        if any(can_serve(status.spec, model.spec) for status in running):
+            return []
+        own = [one.spec for one in (*self.models, *([self.former] if self.former is not None else []))]
+        local = [status for status in running if status.spec.backend != REMOTE_BACKEND]
+        return [status for status in local if status.spec not in own and status.state is not Activity.STOPPING]
 
     def require_model(self) -> Model:
         """Return the current model. Raises VlmtuiError when there is none."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from vlmtui.config.trust import TrustStore
-from vlmtui.domain.engine import can_serve
+from vlmtui.domain.engine import EngineStatus, can_serve, labels
 from vlmtui.engine.interface import Leftover
-from vlmtui.engine.machine import Machine
+from vlmtui.engine.machine import Machine, gib
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.protocol.endpoint import ForeignSocket
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engines import EngineState, is_remote, names_of
-from vlmtui.session.models import LoadCheck, LoadChecks, memory_need
+from vlmtui.session.models import LoadCheck, LoadChecks, MemoryNeed, memory_need
 from vlmtui.text import counted, one_line
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class ModelLoading:
         self.first_error: VlmtuiError | None = None
         """Why the model with which the app was to begin is not loaded."""
         self._times_file = app.services.paths.state / "loads.json"
+        self._next: Model | None = None
+        """The model that is to load, while it is unknown whether a question is needed."""
         self.last_load_s: float | None = None
         """How long the last load of the model that loads now took; None: unknown."""
         app.engines.on_death = self._tell_death
@@ -96,15 +99,18 @@ class ModelLoading:
             self._app.start(partial(self._connect, name), "engine-by-name", exclusive=True)
 
     def load(self, model: Model) -> None:
-        """Load a model, or use it if it is loaded and up to date. Asks before another model is unloaded."""
+        """Load a model, or use it if it is loaded and up to date. Asks before another model is unloaded, and if another
+        process's engine may hold the memory that the model needs."""
         controller, former = self._app.engines, self._app.engines.former
         is_same = controller.serves(model)
         if former is not None and can_serve(former.spec, model.spec) and controller.keeps_former:
             self.go_back()
-        elif not is_same and (controller.state is EngineState.READY or controller.keeps_former):
-            self._app.start_dialog(partial(self._switch, model))
+        elif not is_same:
+            if model != self._next:
+                self._next = model
+                self._app.start_dialog(partial(self._switch, model))
             return
-        elif not is_same or controller.is_to_restart:
+        elif controller.is_to_restart:
             self._start(model)
         self._app.back_to_chat()
 
@@ -200,32 +206,33 @@ class ModelLoading:
             self._app.tell(str(error), severity="warning")
 
     async def _switch(self, model: Model) -> None:
-        """Load another model. Ask first if an answer is running, or if the loaded model and the new one don't both fit
-        into memory."""
+        """Load another model. Ask first if an answer is running, or if the model may not fit into memory beside the
+        loaded models and the engines of other processes. Those stay loaded."""
         controller, chat = self._app.engines, self._app.conversation.chat
-        loaded = [*controller.models, *([controller.former] if controller.keeps_former and controller.former else [])]
-        in_the_way = [one for one in loaded if not is_remote(one)]
+        former = controller.former if controller.keeps_former else None
+        has_loaded = controller.state is EngineState.READY or former is not None
+        loaded = [*controller.models, *([former] if former is not None else [])] if has_loaded else []
+        in_the_way = [] if is_remote(model) else [one for one in loaded if not is_remote(one)]
+        others = [] if is_remote(model) else await controller.others(model)
         need = None
-        if in_the_way and not is_remote(model):
+        if in_the_way or others:
             need = await asyncio.to_thread(lambda: memory_need([model], Machine.measure()))
-        keeps = need is None or need.fits
-        name = one_line(model.spec.name)
-        former = " and ".join(one_line(one.spec.name) for one in (loaded[:1] if keeps else in_the_way))
-        asked = ["Still answering."] if chat is not None and chat.running is not None else []
+        name, asked, yes = one_line(model.spec.name), list[str](), "Load"
         if need is not None and not need.fits:
-            verb = "is" if len(in_the_way) == 1 else "are"
-            asked.append(
-                f"There may not be enough memory for {former} and {name} together. {name} {need.text[0].lower()}"
-                f"{need.text[1:]} {former} {verb} unloaded first."
-            )
-        stops = (
-            "Stop the answer and load" if chat is not None and chat.running is not None else f"Unload {former} and load"
-        )
-        yes, no = f"{stops} {name}", f"Keep {former}"
-        if asked and not await self._app.confirm(" ".join(asked), yes=yes, no=no, careful=True):
-            return
-        self._start(model, keep_former=keeps)
-        self._app.back_to_chat()
+            asked.append(_memory_question(need, in_the_way, others))
+            yes = f"Unload {_names(in_the_way)} and load" if in_the_way else yes
+        if chat is not None and chat.running is not None:
+            asked.insert(0, "Still answering.")
+            yes = "Stop the answer and load"
+        keeps = need is None or need.fits
+        kept = _names(loaded[:1] if keeps or not in_the_way else in_the_way)
+        no = f"Keep {kept}" if kept else f"Don't load {name}"
+        if asked and not loaded:
+            await self._app.key_queue.pause()  # the first model is loaded without a key
+        self._next = None
+        if not asked or await self._app.confirm(" ".join(asked), yes=f"{yes} {name}", no=no, careful=True):
+            self._start(model, keep_former=keeps)
+            self._app.back_to_chat()
 
     def _start(self, model: Model, *, keep_former: bool = False) -> None:
         self._app.start(partial(self._load, model, keep_former=keep_former), "engine")
@@ -299,3 +306,24 @@ class ModelLoading:
         except VlmtuiError as error:
             self._app.tell_error(error)
             return None
+
+
+def _names(models: Sequence[Model]) -> str:
+    return " and ".join(one_line(model.spec.name) for model in models)
+
+
+def _memory_question(need: MemoryNeed, in_the_way: Sequence[Model], others: Sequence[EngineStatus]) -> str:
+    """Return the question before a load that may not fit beside the app's models `in_the_way`, which are unloaded
+    first, and beside the engines of other processes, which are not."""
+    (name,) = need.names
+    theirs = [one_line(label) for label in labels([other.spec for other in others])]
+    together = " and ".join([*(one_line(model.spec.name) for model in in_the_way), *theirs, name])
+    asked = [f"There may not be enough memory for {together} together."]
+    asked.append(f"{name} {need.text[0].lower()}{need.text[1:]}")
+    if in_the_way:
+        asked.append(f"{_names(in_the_way)} {'is' if len(in_the_way) == 1 else 'are'} unloaded first.")
+    if others:
+        sizes = [gib(other.rss_bytes if other.gpu_bytes is None else other.gpu_bytes) for other in others]
+        held = ", ".join(f"{label} ({size})" for label, size in zip(theirs, sizes, strict=True))
+        asked.append(f"Loaded outside this app: {held}. `vlmtui stop` unloads it.")
+    return " ".join(asked)
