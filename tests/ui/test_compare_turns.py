@@ -147,17 +147,15 @@ async def test_a_click_on_the_line_of_folded_turns_unfolds_them(after: StartTurn
 
 
 async def test_a_differing_turn_is_marked_and_aligned_with_its_counterpart(after: StartTurns) -> None:
-    async with after(3) as turns:
+    async with after(3, size=(120, 60)) as turns:
         await turns.until(lambda: turns.row_of("turns 1–6 · equal") >= 0)
         turns.editor.fill(turns.editor.text.replace("Question 2?", "Another\n\n\nquestion?"))
-        await turns.until(lambda: turns.row_of("Question 2?") >= 0)
+        await turns.until(lambda: turns.row_of("Question 2?") == turns.right_row_of("Another"))
+        await turns.until(lambda: turns.row_of("The last one?") == turns.right_row_of("The last one?"))
         assert turns.changed == ["Question 2"], "the changed words, not the turn"
         assert turns.row_of("turns 1–2 · equal") >= 0 and turns.row_of("turns 4–6 · equal") >= 0
-        assert turns.row_of("Question 2?") == turns.right_row_of("Another")
         barred = [row.split(BAR)[1].strip() for row in turns.right_rows if BAR in row]
         assert barred == ["Another", "", "", "question?<|im_end|>"]
-        last = turns.row_of("The last one?")
-        assert last == turns.right_row_of("The last one?")
 
 
 async def test_both_sides_of_a_long_conversation_open_at_the_newest_turn(

@@ -15,12 +15,12 @@ FOLDER = Path(__file__).parents[2] / "screenshots"
 SHOWS = {
     "chat": ["Pick a model", "Message, or / for commands", "three-shapes.png", "What is in this image?", "tok/s"],
     "compare": [
-        "Chat template",
-        "<|im_start|>",
         "circle.png",
-        "Answers: identical",
         "Raw prompt",
+        "<|im_start|>",
         "All 57 tokens are identical",
+        "Answers: identical",
+        "Chat template",
     ],
     "plain": ["[Image #1]", "two-shapes.png", "What is in this image?", "answer 2/2"],
 }
