@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from textual.widgets import Input, TextArea
+from textual.widgets import Input, Static, TextArea
 
 from tests.support.pictures import Easel
 from tests.support.scripted_engine import Die, ScriptedHost
@@ -92,7 +92,7 @@ def test_the_keys_after_the_leader(snap_compare: SnapCompare, make_app: MakeApp,
         await pilot.pause()
         await pilot.press("ctrl+x")
         await until(pilot, lambda: isinstance(app.screen, LeaderScreen))
-        await until(pilot, lambda: "Help" in last_row(app))
+        await until(pilot, lambda: "Help" in str(app.screen.query_one("#strip", Static).content))
 
     host = ScriptedHost(answers=[["It is a **red circle**."]])
     app = still(make_app(host, initial_model="shapes", settings=look.settings))

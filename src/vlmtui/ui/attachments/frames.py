@@ -153,7 +153,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
     @property
     def _is_gone(self) -> bool:
         """True if the dialog was closed. Delayed callbacks may run even after that."""
-        return not self.query("#frames")
+        return self not in self.app.screen_stack
 
     @property
     def _as_images(self) -> bool:
@@ -242,11 +242,15 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
             told = _summary(self.sheet, sampling)
         except VlmtuiError as error:
             told, self._failed = one_line(str(error)), True
+        if self._is_gone:
+            return
         place = self.query_one("#sheet")
         with one_frame(self):
             await place.remove_children()
             if self.sheet is not None:
                 await place.mount(*self._rows(self.sheet))
+        if self._is_gone:
+            return
         place.remove_class("-stale")
         self._say(told, failed=self._failed)
         self._read()
