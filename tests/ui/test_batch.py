@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,19 @@ from textual.widgets import Static
 
 from tests.support.documents import written
 from tests.support.waiting import until
+from tests.ui.conftest import picture
+from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError
-from vlmtui.session.batch.results import ResultTable, decode_result
+from vlmtui.media.stage import stage
+from vlmtui.session.batch.media_desk import stage_again
+from vlmtui.session.batch.results import ResultTable, StoredResult, decode_result
 from vlmtui.session.prompt_report import PromptReport
+from vlmtui.session.seeing import RoomImage
 from vlmtui.ui.batch import BatchScreen, row_content
 from vlmtui.ui.document.view import DocumentView
+from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
+from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 ERROR = {"kind": "bad_input", "message": "Line 3: nowhere.png does not exist.", "detail": "", "hint": ""}
 
@@ -49,17 +57,30 @@ class Host(App[None]):
         super().__init__()
         self.register_theme(DARK)
         self.theme = DARK.name
+        self.graphics = Graphics("halfcell")
         self.table = ResultTable(path)
         self.reports: list[PromptReport] = []
+        self.opened: list[tuple[Sequence[RoomImage], int]] = []
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return VARIABLES
 
     def on_mount(self) -> None:
-        self.push_screen(BatchScreen(self.table, show_inspector=self.reports.append))
+        self.push_screen(
+            BatchScreen(
+                self.table,
+                self.table.path.parent / "cache",
+                show_inspector=self.reports.append,
+                show_images=lambda images, at: self.opened.append((images, at)),
+            )
+        )
 
     def said(self, id: str) -> str:
         return str(self.screen.query_one(f"#{id}", Static).content)
+
+    def tells(self, words: str) -> bool:
+        """Return whether this is said in place of images."""
+        return [str(one.content) for one in self.screen.query("#media > Static").results(Static)] == [words]
 
 
 def write(path: Path, results: Sequence[object]) -> None:
@@ -108,6 +129,76 @@ async def test_a_file_without_results_and_a_filter_without_any(tmp_path: Path) -
         await until(pilot, lambda: "Nothing to show." in written(app.screen.query_one("#item", DocumentView)))
         await pilot.press("down", "tab", "enter")
         assert app.reports == []
+
+
+def about(image: Path, number: int = 1, sha256: str | None = None) -> dict[str, object]:
+    """A result about an image, which has this hash when it is asked about; None: its own."""
+    known = stage(image, image.parent / "store").sha256 if sha256 is None else sha256
+    return line(number, "a red circle", media=[known], sources=[{"modality": "image", "place": str(image)}])
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_image_of_the_highlighted_item_is_beside_it_and_one_key_away(
+    tmp_path: Path, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    write(tmp_path / "out.jsonl", [line(1, "no image"), about(picture(tmp_path), 2)])
+    app = Host(tmp_path / "out.jsonl")
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("p")
+        assert not app.opened
+        await pilot.press("down")
+        await until(pilot, lambda: bool(app.screen.query(AttachmentView)))
+        view = app.screen.query_one(AttachmentView)
+        await until(pilot, lambda: view.size.height > 1 and bool(view.render_line(0).text.strip()))
+        assert "▣ 1 cat.png" in view.render_line(view.size.height - 1).text
+        await pilot.press("p")
+        (((image,), at),) = app.opened
+        assert (image.attachment.name, image.number, at) == ("cat.png", 1, 0)
+        assert image.report is not None
+        report = await image.report()
+        assert (report.answer, report.attachments) == ("a red circle", (image.attachment,))
+        await pilot.press("up")
+        await until(pilot, lambda: not app.screen.query(AttachmentView))
+        await pilot.press("p")
+        assert len(app.opened) == 1
+
+
+async def test_images_that_are_gone_changed_or_no_files_are_told(tmp_path: Path) -> None:
+    gone = about(picture(tmp_path, "gone.png"))
+    (tmp_path / "gone.png").unlink()
+    changed = about(picture(tmp_path, "new.png"), 2, sha256="0" * 64)
+    web = line(3, "a", sources=[{"modality": "image", "place": "https://example.org/a.png"}])
+    inline = line(4, "a", media=["0" * 64], sources=[{"modality": "image", "place": ""}])
+    write(tmp_path / "out.jsonl", [gone, changed, web, inline])
+    app = Host(tmp_path / "out.jsonl")
+    async with app.run_test(size=(80, 24)) as pilot:
+        for words in (
+            "gone.png does not exist.",
+            "new.png has changed since it was sent.",
+            "The image is at https://example.org/a.png; it is not kept.",
+            "The image was a part of the line; it is not kept.",
+        ):
+            await until(pilot, partial(app.tells, words))
+            await pilot.press("p", "down")
+        assert not app.opened
+
+
+async def test_rows_that_are_passed_quickly_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def staged(result: StoredResult, store: Path) -> list[Attachment]:
+        read.append(result.answer)
+        return stage_again(result, store)
+
+    monkeypatch.setattr("vlmtui.ui.batch.stage_again", staged)
+    write(tmp_path / "out.jsonl", [line(number, str(number)) for number in range(30)])
+    app = Host(tmp_path / "out.jsonl")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: read == ["0"])
+        await pilot.press(*["down"] * 20)
+        await until(pilot, lambda: "20" in read)
+        assert len(read) < 10
 
 
 def test_another_file_is_reported(output: Path) -> None:

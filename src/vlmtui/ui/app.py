@@ -443,7 +443,8 @@ class VlmtuiApp(App[ExitReport | None]):
         except VlmtuiError as error:
             self.tell_error(error)
             return
-        self.push_screen(BatchScreen(table, show_inspector=self.open_inspector))
+        cache = self.services.paths.thumbnails
+        self.push_screen(BatchScreen(table, cache, show_inspector=self.open_inspector, show_images=self.open_images))
 
     def action_cleanup(self) -> None:
         self.start_dialog(self.models.clean_up)

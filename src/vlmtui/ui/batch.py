@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.cells import cell_len, set_cell_size
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.screen import Screen
+from textual.timer import Timer
+from textual.widget import Widget
 from textual.widgets import Static
 
+from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError
+from vlmtui.session.batch.media_desk import stage_again
 from vlmtui.session.batch.results import ResultFilter, ResultTable, StoredResult
 from vlmtui.session.prompt_report import PromptReport
+from vlmtui.session.seeing import RoomImage
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.blocks import TextBlock
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import error_text, with_keys
+from vlmtui.ui.widgets.attachment_view import AttachmentView
+from vlmtui.ui.widgets.clicks import one_frame
 from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.row_list import RowList
+from vlmtui.ui.widgets.thumbnails import DRAWER
 
+_SETTLE_S = 0.1
+"""Seconds that a row must be highlighted before its media are read, so that a held key skips it."""
+_COLUMNS = 26
+_SHOWN_MAX = 2
+"""Most media beside an answer; the image room shows all."""
 _DETAIL_MAX = 4_000
 """Most characters of a question or answer below the table; the inspector shows all."""
 _LINE, _ID, _STATE, _TOKENS = 7, 18, 6, 6
@@ -49,13 +67,27 @@ class BatchScreen(Screen[None]):
     SCOPE = "batch_results"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, table: ResultTable, *, show_inspector: Callable[[PromptReport], object]) -> None:
-        """`table`: the results; closed when the screen closes. `show_inspector`: shows the prompt and answer of a
-        result."""
+    def __init__(
+        self,
+        table: ResultTable,
+        cache: Path,
+        *,
+        show_inspector: Callable[[PromptReport], object],
+        show_images: Callable[[Sequence[RoomImage], int], object],
+    ) -> None:
+        """`table`: the results; closed when the screen closes. `cache`: the folder of thumbnails. `show_inspector`:
+        shows the prompt and answer of a result. `show_images`: shows the images of a result, first the one with this
+        index."""
         super().__init__()
         self.table = table
+        self._cache = cache
         self._shown = ResultFilter.ALL
         self._show_inspector = show_inspector
+        self._show_images = show_images
+        self._folder = TemporaryDirectory(prefix="vlmtui-batch-", ignore_cleanup_errors=True)
+        """The media of the highlighted item, as they were sent."""
+        self._media: Sequence[Attachment] = ()
+        self._settling: Timer | None = None
 
     def compose(self) -> ComposeResult:
         counts = self.table.counts()
@@ -68,7 +100,9 @@ class BatchScreen(Screen[None]):
         yield Static(id="shown", markup=False)
         yield Static(_HEADING, id="heading", markup=False)
         yield ResultRows(id="rows")
-        yield DocumentView(has_edge=False, id="item")
+        with Horizontal(id="details"):
+            yield DocumentView(has_edge=False, id="item")
+            yield Horizontal(id="media")
         yield FooterBar()
 
     def on_mount(self) -> None:
@@ -77,9 +111,14 @@ class BatchScreen(Screen[None]):
 
     def on_unmount(self) -> None:
         self.table.close()
+        self._folder.cleanup()
+
+    def on_resize(self) -> None:
+        self._highlighted()
 
     @on(RowList.Highlighted)
     def _highlighted(self) -> None:
+        result = None
         try:
             result = self._rows.current
             empty = with_keys(self.app, "Nothing to show. {batch_results.next} shows others.")
@@ -87,12 +126,54 @@ class BatchScreen(Screen[None]):
         except VlmtuiError as error:
             told = Content(error_text(self.app, error))
         self.query_one("#item", DocumentView).show(TextBlock(told))
+        self._media = ()
+        if self._settling is not None:
+            self._settling.stop()
+        self._settling = self.set_timer(_SETTLE_S, partial(self._show_media, result))
+
+    @work(group="media", exclusive=True)
+    async def _show_media(self, result: StoredResult | None) -> None:
+        """Show the media of an item beside its answer."""
+        views: list[Widget] = []
+        if result is not None:
+            try:
+                self._media = await asyncio.get_running_loop().run_in_executor(DRAWER, self._staged, result)
+            except VlmtuiError as error:
+                views = [Static(one_line(error.message), markup=False)]
+        place = self.query_one("#media")
+        rows = place.content_size.height - 1
+        for number, one in enumerate(self._media[:_SHOWN_MAX], 1):
+            views.append(AttachmentView(one, number, cache=self._cache, columns=_COLUMNS, rows=rows, brief=True))
+        with one_frame(self):
+            await place.remove_children()
+            await place.mount_all(views)
+
+    def _staged(self, result: StoredResult) -> Sequence[Attachment]:
+        """Stage the media of an item in place of those of another item. Raises VlmtuiError."""
+        store = Path(self._folder.name) / "media"
+        shutil.rmtree(store, ignore_errors=True)
+        return stage_again(result, store)
+
+    @on(AttachmentView.Clicked)
+    def _clicked(self, event: AttachmentView.Clicked) -> None:
+        event.stop()
+        self.action_picture(event.at)
+
+    def action_picture(self, at: int = 0) -> None:
+        media, result = self._media, self._rows.current
+
+        async def report() -> PromptReport:
+            assert result is not None, "it has media"
+            return _report(result, media)
+
+        if media:
+            self._show_images([RoomImage(one, number, report) for number, one in enumerate(media, 1)], at)
 
     @on(RowList.Opened)
     def action_open(self) -> None:
         try:
             if (result := self._rows.current) is not None:
-                self._show_inspector(_report(result))
+                self._show_inspector(_report(result, self._media))
         except VlmtuiError as error:
             self.notify(error.message, severity="error", markup=False)
 
@@ -133,9 +214,9 @@ def row_content(result: StoredResult) -> Content:
     )
 
 
-def _report(result: StoredResult) -> PromptReport:
-    answer = result.answer if result.error is None else result.error.message
-    return PromptReport(title=one_line(result.title), prompt_text=result.prompt or "", answer=answer)
+def _report(result: StoredResult, media: Sequence[Attachment]) -> PromptReport:
+    answer, prompt = result.answer if result.error is None else result.error.message, result.prompt or ""
+    return PromptReport(title=one_line(result.title), prompt_text=prompt, answer=answer, attachments=tuple(media))
 
 
 def _details(result: StoredResult) -> Content:

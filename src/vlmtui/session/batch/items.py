@@ -148,9 +148,10 @@ class BatchItem(msgspec.Struct, frozen=True, kw_only=True):
         return "".join(part for part in self.messages[-1].parts if isinstance(part, str))
 
     def without_media(self) -> BatchItem:
-        """Return a copy with the question's text alone, since media in a line take much memory."""
+        """Return a copy with the question's text alone, and without the bytes of media, which take much memory."""
         messages = question_messages(self.question, ()) if self.raw is None else ()
-        return msgspec.structs.replace(self, messages=messages, media=())
+        media = tuple(msgspec.structs.replace(source, encoded="") for source in self.sources)
+        return msgspec.structs.replace(self, messages=messages, media=media)
 
 
 class BadItem(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,6 +29,8 @@ from vlmtui.media.stage import FILE_BYTES_MAX, download_source, from_address, st
 from vlmtui.paths import private_dir
 from vlmtui.reading import opened, read_whole, unreadable
 from vlmtui.session.batch.items import MediaSource
+from vlmtui.session.batch.results import StoredResult
+from vlmtui.text import one_line
 
 _CHUNK = 1 << 20
 _LOCK = "lock"
@@ -107,6 +109,21 @@ class MediaDesk:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return msgspec.structs.replace(found, source=source.place)
+
+
+def stage_again(result: StoredResult, store: Path) -> list[Attachment]:
+    """Stage the media of a result, to look at them. Blocking. Raises VlmtuiError if a file is missing or has changed,
+    and for media that were no files."""
+    found = []
+    for at, source in enumerate(result.sources):
+        if not source.place or is_url(source.place):
+            where = f"is at {one_line(source.place)}" if source.place else "was a part of the line"
+            raise bad_input(f"The {source.modality} {where}; it is not kept.")
+        attachment = stage_as(source.modality, Path(source.place), store)
+        if at < len(result.media) and attachment.sha256 != result.media[at]:
+            raise bad_input(f"{one_line(attachment.name)} has changed since it was sent.")
+        found.append(attachment)
+    return found
 
 
 def _decoded(source: MediaSource) -> bytes:

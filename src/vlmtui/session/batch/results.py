@@ -23,7 +23,7 @@ from vlmtui.export.web_page import render_page
 from vlmtui.files import new_file, not_written
 from vlmtui.inspection.statistics import share_text
 from vlmtui.reading import is_file, shown_name, unreadable
-from vlmtui.session.batch.items import BadItem, Expectation, Item
+from vlmtui.session.batch.items import BadItem, Expectation, Item, MediaSource
 from vlmtui.text import one_line, quoted
 
 _T = TypeVar("_T")
@@ -229,6 +229,10 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
     line: LineNumber
     key: str
     question: str = ""
+    media: tuple[str, ...] = ()
+    """The SHA-256 of each medium; empty if the item failed before it was sent."""
+    sources: tuple[MediaSource, ...] = ()
+    """Where the media were."""
     prompt: str | None = None
     """The prompt as the model got it; None without `--include-prompt`."""
     answer: str = ""

@@ -138,6 +138,7 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
             value["question"] = item.question
             value["mode"] = "raw" if item.raw is not None else self.mode
             value["media"] = [one.sha256 for one in result.attachments]
+            value["sources"] = [{"modality": one.modality, "place": one.place} for one in item.sources]
             if warnings := [warning for one in result.attachments if (warning := warning_of(one))]:
                 value["warnings"] = warnings
         if answer is not None:
