@@ -39,6 +39,7 @@ from vlmtui.ui.widgets.thumbnails import DRAWER
 _SETTLE_S = 0.1
 """Seconds that a row must be highlighted before its media are read, so that a held key skips it."""
 _COLUMNS = 26
+_NOTHING = PromptReport(title="")
 _SHOWN_MAX = 2
 """Most media beside an answer; the image room shows all."""
 _DETAIL_MAX = 4_000
@@ -86,7 +87,8 @@ class BatchScreen(Screen[None]):
         self._show_images = show_images
         self._folder = TemporaryDirectory(prefix="vlmtui-batch-", ignore_cleanup_errors=True)
         """The media of the highlighted item, as they were sent."""
-        self._media: Sequence[Attachment] = ()
+        self._looked_at = _NOTHING
+        """The highlighted item, once its media are staged."""
         self._settling: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -126,7 +128,7 @@ class BatchScreen(Screen[None]):
         except VlmtuiError as error:
             told = Content(error_text(self.app, error))
         self.query_one("#item", DocumentView).show(TextBlock(told))
-        self._media = ()
+        self._looked_at = _NOTHING
         if self._settling is not None:
             self._settling.stop()
         self._settling = self.set_timer(_SETTLE_S, partial(self._show_media, result))
@@ -137,12 +139,13 @@ class BatchScreen(Screen[None]):
         views: list[Widget] = []
         if result is not None:
             try:
-                self._media = await asyncio.get_running_loop().run_in_executor(DRAWER, self._staged, result)
+                media = await asyncio.get_running_loop().run_in_executor(DRAWER, self._staged, result)
+                self._looked_at = _report(result, media)
             except VlmtuiError as error:
                 views = [Static(one_line(error.message), markup=False)]
         place = self.query_one("#media")
         rows = place.content_size.height - 1
-        for number, one in enumerate(self._media[:_SHOWN_MAX], 1):
+        for number, one in enumerate(self._looked_at.attachments[:_SHOWN_MAX], 1):
             views.append(AttachmentView(one, number, cache=self._cache, columns=_COLUMNS, rows=rows, brief=True))
         with one_frame(self):
             await place.remove_children()
@@ -160,20 +163,20 @@ class BatchScreen(Screen[None]):
         self.action_picture(event.at)
 
     def action_picture(self, at: int = 0) -> None:
-        media, result = self._media, self._rows.current
+        found = self._looked_at
 
         async def report() -> PromptReport:
-            assert result is not None, "it has media"
-            return _report(result, media)
+            return found
 
-        if media:
-            self._show_images([RoomImage(one, number, report) for number, one in enumerate(media, 1)], at)
+        images = [RoomImage(one, number, report) for number, one in enumerate(found.attachments, 1)]
+        if images:
+            self._show_images(images, at)
 
     @on(RowList.Opened)
     def action_open(self) -> None:
         try:
             if (result := self._rows.current) is not None:
-                self._show_inspector(_report(result, self._media))
+                self._show_inspector(_report(result, self._looked_at.attachments))
         except VlmtuiError as error:
             self.notify(error.message, severity="error", markup=False)
 
