@@ -331,7 +331,7 @@ async def session(
             save(app, "loading")
         await until(pilot, lambda: controller.state is EngineState.READY and app.conversation.chat is not None)
         if only is not None:
-            await attach(app, pilot, SAMPLES / "two-shapes.png")
+            await attach(app, pilot, SAMPLES / "three-shapes.png")
             await ask(app, pilot, "What is in this image?")
             await only(app, pilot)
             return

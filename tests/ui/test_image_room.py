@@ -510,7 +510,7 @@ async def test_marks_are_numbered_listed_and_shown_in_the_answer(tmp_path: Path,
         await app.drawn(pilot)
         text = app.text()
         assert "street.png" in text
-        assert "Read as 0 to 1000, x first" in text
+        assert "read as 0 to 1000, x first" in text
         assert "1 of 2 inside · 1 unreadable" in text
         assert "[red]cat" in text
         assert "100,50,300,150" in text
@@ -663,7 +663,7 @@ async def test_a_patch_shows_how_much_each_word_depends_on_it(tmp_path: Path) ->
         await pilot.click(".picture", offset=(app.room.query_one(".picture").size.width - 2, 2))
         await app.drawn(pilot)
         assert "token 8 of 20" in app.said("#told").replace("\n", " ")
-        assert [str(option.prompt).split() for option in app.rows.options][2][:2] == ["−2.3", "▇"]
+        assert [str(option.prompt).split() for option in app.rows.options][2][:2] == ["−2.30", "▇"]
 
 
 async def test_escape_stops_measuring_and_then_closes(tmp_path: Path) -> None:
@@ -689,17 +689,18 @@ async def test_the_blind_test_scores_the_answer_without_the_image(tmp_path: Path
     app = scored(tmp_path, mode="blind")
     async with app.run_test(size=size) as pilot:
         await app.drawn(pilot, "scores 4 prompts")
+        assert "1 File  2 Sent  3 Seen  4 Heat  5 Boxes  6 Blind" in app.text()
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.room.mode, BlindMode) and app.room.mode.found is not None)
         await app.drawn(pilot)
         assert "It looks. Without the image, this answer is 10 times less likely (−2.3 nats)" in " ".join(
             app.said("#told").split()
         )
-        assert [str(option.prompt).split()[0] for option in app.rows.options] == ["0", "−2.3", "−2.3", "0"]
+        assert [str(option.prompt).split()[0] for option in app.rows.options] == ["0.00", "−2.30", "−2.30", "0.00"]
         await pilot.press("right", "down")
         await app.drawn(pilot)
         assert app.said("#about").endswith(": a")
-        assert [str(option.prompt).split()[0] for option in app.rows.options] == ["0"] * 4
+        assert [str(option.prompt).split()[0] for option in app.rows.options] == ["0.00"] * 4
         assert app.pixels().getpixel((3, 3)) == (0, 0, 0), "no image"
         await pilot.press("w")
         await until(pilot, lambda: (tmp_path / "vlmtui-blind.json").is_file())

@@ -256,7 +256,7 @@ class SeenMode(ImageMode):
         return f"The processor made {made}{f' in {medium.tensor}' if medium.tensor else ''}.{doubt}"
 
     def state(self) -> str:
-        return "difference, four times as bright" if self._shows_difference else ""
+        return "difference, 4 × as bright" if self._shows_difference else ""
 
     def told(self) -> str | Content:
         found = self.view.difference(self._number) if self._shows_difference and self.view.seen else None
@@ -340,9 +340,6 @@ class BoxesMode(ImageMode):
         return f" on ▣ {number}" if len(self.places.media) > 1 else ""
 
     def about(self) -> str:
-        return f"Read as {self.places.convention}" if self.places.marks or not self.places.ranges else ""
-
-    def state(self) -> str:
         places, placed = self.places, self.places.placed
         swapped = sum(one.is_swapped for one in placed)
         parts = (
@@ -350,9 +347,12 @@ class BoxesMode(ImageMode):
             f"{swapped} with swapped corners" if swapped else "",
             counted(len(places.ranges), "time range") if places.ranges else "",
             f"{len(places.unreadable)} unreadable" if places.unreadable else "",
-            f"at {clock(self.medium.second)}" if self.room.attachment.modality == "video" else "",
+            f"read as {places.convention}" if places.marks or not places.ranges else "",
         )
         return " · ".join(filter(None, parts))
+
+    def state(self) -> str:
+        return f"at {clock(self.medium.second)}" if self.room.attachment.modality == "video" else ""
 
     def told(self) -> str | Content:
         at, places = self.room.chosen, self.places
@@ -404,9 +404,15 @@ class ScoringMode(ImageMode):
         words = [(one_line(word) or "␣", tokens) for word, tokens in self.plan.words()]
         return [("The whole answer", range(len(self.plan.ids))), *words]
 
-    def state(self) -> str:
-        cost = f"{{image_room.measure}} scores {self.cost}"
-        return "" if self.found is not None else with_keys(self.room.app, cost)
+    def about(self) -> str | Content:
+        """Return the cost; once it is measured, what the numbers are."""
+        if self.found is None:
+            return with_keys(self.room.app, f"{{image_room.measure}} scores {self.cost}")
+        return self.legend()
+
+    def legend(self) -> str | Content:
+        """Return what the numbers and colours of the result are."""
+        raise NotImplementedError
 
     @property
     def cost(self) -> str:
@@ -470,17 +476,15 @@ class HeatMode(ScoringMode):
         at = self._window(found)
         return _score_lines([(word, -found.sums(tokens)[at]) for word, tokens in words])
 
-    def about(self) -> Content:
-        """Return the legend, with the scale once it is known."""
+    def legend(self) -> Content:
         heat = self.found.heat(self._word[1]) if self.found is not None else []
         most = max((abs(cell) for row in heat for cell in row), default=0.0)
-        less, more = (f" {nats(-most)} nats:", f" +{nats(most)} nats:") if heat else ("", "")
-        legend = ("█", _HOT), f"{less} less likely without this part · ", ("█", _COLD), f"{more} more likely"
-        return Content.assemble(*legend)
+        less, more = f" {nats(-most)} nats: less likely without this part · ", f" +{nats(most)} nats: more likely"
+        return Content.assemble(("█", _HOT), less, ("█", _COLD), more)
 
     def state(self) -> str:
         rows, columns = self.plan.grid
-        return " · ".join(filter(None, (f"{columns}×{rows} cells", super().state())))
+        return f"{columns}×{rows} cells"
 
     def told(self) -> str | Content:
         found, patch = self.found, str(super().told())
@@ -536,7 +540,7 @@ class BlindMode(ScoringMode):
         sums = [0.0, *self.found.sums(self.words()[self._word][1])]
         return _score_lines([(name, -drop) for name, drop in zip(names, sums, strict=True)])
 
-    def about(self) -> str:
+    def legend(self) -> str:
         return f"Nats, without the image or with another: {self.words()[self._word][0]}"
 
     def told(self) -> str | Content:
@@ -576,7 +580,8 @@ def _score_lines(scores: list[tuple[str, float]]) -> list[Content]:
     lines = []
     for name, change in scores:
         bar = _BARS[min(round(abs(change) / most * (len(_BARS) - 1)), len(_BARS) - 1)]
-        told = (f"{nats(change):>7} ", "$text-muted"), (bar, _HOT if change < 0 else _COLD), f" {name}"
+        number = f"{round(change, 2) + 0.0:,.2f}".replace("-", "−")  # + 0.0: not −0.00
+        told = (f"{number:>7} ", "$text-muted"), (bar, _HOT if change < 0 else _COLD), f" {name}"
         lines.append(Content.assemble(*told))
     return lines
 
