@@ -17,6 +17,7 @@ from textual.pilot import Pilot
 from textual.selection import Selection
 from textual.strip import Strip
 
+from tests.support.waiting import until
 from vlmtui.text import growth
 from vlmtui.ui.document.blocks import PlainBlock, PromptBlock, TextBlock
 from vlmtui.ui.document.document import Block
@@ -282,6 +283,22 @@ async def test_a_text_is_found_even_where_it_was_wrapped_and_in_turn() -> None:
         assert app.view.find("red circle", back=True) == second
         assert (second.number, second.total) == (2, 2)
         assert app.view.find("nowhere") is None
+
+
+async def test_matches_are_marked_in_the_scroll_bar() -> None:
+    app = Reader()
+    async with app.run_test(size=(14, 10)) as pilot:
+        app.view.add(TextBlock("red"), TextBlock(lines(49)), TextBlock("red"), TextBlock(lines(49)))
+        await rest(pilot)
+
+        def bar() -> str:
+            return "".join(strip.text[-1] for strip in app.screen._compositor.render_strips())
+
+        assert "━" not in bar()
+        assert app.view.find("red") is not None
+        await until(pilot, lambda: [at for at, cell in enumerate(bar()) if cell == "━"] == [0, 5])
+        app.view.find("")
+        await until(pilot, lambda: "━" not in bar())
 
 
 async def test_a_text_that_is_still_typed_is_found_where_its_beginning_was() -> None:

@@ -7,14 +7,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
-from rich.segment import Segment
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment, Segments
+from rich.style import Style as RichStyle
 from textual import events
 from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
+from textual.scrollbar import ScrollBarRender
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
@@ -88,6 +92,25 @@ class _Anchor(NamedTuple):
         return min(number, len(lines))
 
 
+class _MarkedBar(ScrollBarRender):
+    """A scroll bar with a line where a match of a search is."""
+
+    def __init__(self, view: DocumentView, **options: Any) -> None:
+        super().__init__(**options)
+        self._view = view
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for bar in super().__rich_console__(console, options):
+            assert isinstance(bar, Segments)
+            colour = self._view.get_component_rich_style("document--hit").color
+            last = len(bar.segments) - 1
+            for at in {min(line * (last + 1) // self.virtual_size, last) for line in self._view.hit_lines()}:
+                style = bar.segments[at].style or RichStyle()
+                back = style.color if style.reverse else style.bgcolor
+                bar.segments[at] = Segment("━", RichStyle(color=colour, bgcolor=back, meta=style.meta))
+            yield bar
+
+
 class DocumentView(ScrollView, can_focus=False):
     """Shows a document. Only the lines in view are drawn.
 
@@ -105,9 +128,10 @@ class DocumentView(ScrollView, can_focus=False):
         & > .document--marked { background: $boost; }
         & > .document--found { background: $warning 40%; text-style: bold; }
         & > .document--also-found { background: $warning 20%; text-style: underline; }
+        & > .document--hit { color: $warning; }
     }
     """
-    COMPONENT_CLASSES = {"document--marked", "document--found", "document--also-found"}
+    COMPONENT_CLASSES = {"document--marked", "document--found", "document--also-found", "document--hit"}
     ALLOW_SELECT = True
 
     @dataclass
@@ -152,6 +176,8 @@ class DocumentView(ScrollView, can_focus=False):
         self._marked: Block | None = None
         self.hit: Hit | None = None
         """The match that `find` has shown last."""
+        self._hits: Sequence[Hit] = ()
+        """All matches, as they were when `find` was called."""
         self._wanted: Sequence[str] = ()
         """The texts whose matches are highlighted."""
         self._found: dict[Block, tuple[Lines, list[Parts]]] = {}
@@ -194,7 +220,7 @@ class DocumentView(ScrollView, can_focus=False):
         self.document.clear()
         self._drawn.clear()
         self._marked = self.hit = None
-        self._wanted = ()
+        self._wanted = self._hits = ()
         self._found.clear()
         self.is_following = self._follows
         self._update_height()
@@ -288,8 +314,10 @@ class DocumentView(ScrollView, can_focus=False):
         types. `start`: begin with this block. If `words` is empty, forget the last match.
         """
         hits, places = self._matches(words.casefold())
-        before, self.hit = self.hit, None
+        before, self.hit, self._hits = self.hit, None, hits
         self.refresh()
+        if self.show_vertical_scrollbar:
+            self.vertical_scrollbar.refresh()
         if not hits:
             return None
         if start is not None:
@@ -311,6 +339,11 @@ class DocumentView(ScrollView, can_focus=False):
         """Scroll to the match that `find` has shown last."""
         if self.hit is not None:
             self.show_line(self.hit.block, self.hit.parts[0][0])
+
+    def hit_lines(self) -> Iterator[int]:
+        """Yield the line of the document in which each match is."""
+        starts = dict(self.document.starts()) if self._hits else {}
+        return (starts[hit.block] + hit.parts[0][0] for hit in self._hits if hit.block in starts)
 
     def _matches(self, words: str) -> tuple[list[Hit], list[tuple[int, int]]]:
         """Return all matches, and where each begins: its line in the document, and its first character in that line.
@@ -533,6 +566,7 @@ class DocumentView(ScrollView, can_focus=False):
         # Textual tells a scroll bar the position only while it is shown.
         if is_shown:
             self.vertical_scrollbar.position = self.scroll_y
+            self.vertical_scrollbar.renderer = partial(_MarkedBar, self)  # type: ignore[assignment, misc]
 
     def _scroll(self, y: int) -> None:
         if y == self.scroll_offset.y:
