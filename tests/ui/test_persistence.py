@@ -599,6 +599,16 @@ async def test_an_engine_that_dies_while_resending_removes_nothing(
         await chat.until(lambda: bool(chat.controller.exchanges) and chat.last.answer.text == "One ")
 
 
+async def test_an_answer_whose_app_and_engine_were_killed_is_interrupted(
+    make_app: MakeApp, tmp_path: Path, store: Store
+) -> None:
+    conversation, answer = left_behind(tmp_path)
+    async with started(make_app, ScriptedHost(load=[]), resume=conversation) as chat:
+        await chat.until(lambda: "The answer was interrupted: vlmtui exited first." in chat.screen_text())
+        assert store.turn(answer).state == "interrupted"
+        assert "Another vlmtui" not in chat.screen_text()
+
+
 async def test_the_spool_of_an_ended_worker_is_stored(make_app: MakeApp, tmp_path: Path, store: Store) -> None:
     _, answer = left_behind(tmp_path)
     host = ScriptedHost(load=[])

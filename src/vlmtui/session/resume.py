@@ -203,9 +203,12 @@ class LoadedConversation(msgspec.Struct, frozen=True):
 
 
 def load_conversation(store: Store, *, conversation: ConversationId) -> LoadedConversation:
-    """Read the active branch, the draft and the settings. Raises VlmtuiError if the conversation does not exist."""
+    """Read the active branch, the draft and the settings. An answer whose writer has died is then interrupted. Raises
+    VlmtuiError if the conversation does not exist."""
     found = store.conversation(conversation)
     newest = store.turns(conversation, limit=WINDOW)
+    if any(turn.state == "running" for turn in newest) and not store.database.is_read_only and store.mark_interrupted():
+        newest = store.turns(conversation, limit=WINDOW)
     above = store.above(newest[0].id) if newest else []
     if newest and newest[0].role == "assistant" and above:
         # Keep a message together with its answer.
