@@ -28,8 +28,8 @@ from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.comparison import draft_file
 from vlmtui.session.conversation_list import ago, undelete_last
 from vlmtui.store.backup import back_up_daily
-from vlmtui.store.database import StoreError
 from vlmtui.store.document import add_document, document_of, read_document
+from vlmtui.store.errors import StoreError
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import AnswerData, ConversationId, GenerationRecord, Snippet, StoredDraft
 from vlmtui.store.store import Store

@@ -7,7 +7,6 @@ after it a PNG. If it draws no image, its exit code is one of `Refusal`.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import sys
 from collections.abc import Sequence
@@ -47,6 +46,8 @@ def main(arguments: list[str]) -> int:
     longer side has at most `LONGEST` pixels."""
     content = sys.stdin.buffer.read()
     limit_process(memory_bytes=MEMORY_BYTES + len(content), cpu_s=CPU_S)
+    import ctypes
+
     import pypdfium2  # type: ignore[import-untyped]
     from PIL import Image
 
@@ -96,6 +97,8 @@ def _draw_forms(document: Any, page: Any, bitmap: Any) -> None:
 
 def _told(document: Any, page: Any) -> tuple[list[str], list[str]]:
     """Return what a viewer may draw otherwise, and what is damaged, for a page that has been drawn."""
+    import ctypes
+
     from pypdfium2 import raw
 
     notes, damaged = [], []

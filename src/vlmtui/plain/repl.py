@@ -31,6 +31,7 @@ from vlmtui.session.models import LoadChecks, model_choices
 from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.session.resume import not_used
 from vlmtui.session.settings import ChatSettings
+from vlmtui.store.errors import damaged
 from vlmtui.text import is_number, one_line
 from vlmtui.ui.actions import ACTIONS, parse_slash
 from vlmtui.ui.services import ExitReport, Services
@@ -327,8 +328,6 @@ class Repl:
         chat.draft_changed(model.spec.name if model is not None else "")
 
     def _tell_damage(self) -> None:
-        from vlmtui.store.database import damaged
-
         if (damage := self._services.store.damage) is not None:
             self.tell_error(damaged(damage))
 

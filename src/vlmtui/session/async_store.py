@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
+from vlmtui.store.errors import Damage, StoreError, damaged
 
 if TYPE_CHECKING:
-    from vlmtui.store.database import Damage
     from vlmtui.store.store import Store
 
 _T = TypeVar("_T")
@@ -77,7 +77,7 @@ class AsyncStore:
 
     def _opened(self) -> Store:
         # Imported here, so that the app's first paint does not wait for sqlite3.
-        from vlmtui.store.database import StoreError, damaged, file_identity
+        from vlmtui.store.database import file_identity
         from vlmtui.store.store import Store
 
         if self.damage is not None and file_identity(self.damage.path) == self.damage.file:

@@ -15,6 +15,7 @@ from vlmtui.files import remove_abandoned
 from vlmtui.paths import Paths
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.engines import AppEngines
+from vlmtui.store.errors import StoreError
 from vlmtui.text import one_line
 
 if TYPE_CHECKING:
@@ -157,7 +158,6 @@ class ConversationHolder:
         """Delete temporary files of killed processes, back up the database if the last backup is older than 24 hours,
         and purge conversations deleted long ago. Report a damaged database; log other errors."""
         from vlmtui.store.backup import back_up_daily
-        from vlmtui.store.database import StoreError
 
         await asyncio.to_thread(remove_abandoned_files, self._paths)
         try:

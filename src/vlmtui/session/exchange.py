@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vlmtui.domain.conversation import Attachment, Text, Turn, assistant_turn, system_turn
+from vlmtui.domain.conversation import (
+    Attachment,
+    Text,
+    Turn,
+    all_attachments,
+    assistant_turn,
+    attachments_of,
+    system_turn,
+)
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import Cancelled, Failed, Failure, Finished, GenerateRequest, Timings, Usage
 from vlmtui.errors import ErrorKind, Remedy, bad_input
-from vlmtui.session.generation import Answer, PromptMode, ThoughtMeter
+from vlmtui.session.generation import Answer, PromptMedia, PromptMode, ThoughtMeter, media_items
 from vlmtui.store.records import AnswerData, Statistics, TurnId
 from vlmtui.text import one_line
 
@@ -349,6 +357,19 @@ def turns_until(above: Exchange | None, asked: Turn, system_prompt: str = "") ->
     """Return the turns of a request: system prompt, history without unanswered messages, and `asked`, the message to
     answer."""
     return _turns(above, asked, system_prompt, lambda exchange: exchange.sent_user)
+
+
+def prompt_media(exchange: Exchange) -> list[PromptMedia]:
+    """Return the attachments of an exchange's prompt, in order; empty if unknown."""
+    attachments: tuple[Attachment, ...] = ()
+    if exchange.request is not None:
+        attachments = attachments_of(exchange.request.prompt)
+    elif exchange.record is not None:
+        attachments = all_attachments(
+            turns_as_sent(exchange, exchange.record.system_prompt, exchange.record.attachments)
+        )
+    known = exchange.record.media_tokens if exchange.record is not None else ()
+    return media_items(exchange.answer.prompt, attachments, known)
 
 
 def turns_as_sent(exchange: Exchange, system_prompt: str, sent: Sequence[str]) -> list[Turn]:

@@ -18,7 +18,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.exchange import Branch, Exchange, Siblings, answer_data
 from vlmtui.session.generation import Answer, media_items, system_tokens
-from vlmtui.store.database import StoreError
+from vlmtui.store.errors import StoreError
 from vlmtui.store.records import AnswerData, ConversationId, GenerationRecord, StoredDraft, TurnId
 from vlmtui.text import one_line
 

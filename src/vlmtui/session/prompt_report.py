@@ -26,7 +26,7 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.dials import variables_of
 from vlmtui.session.exchange import Exchange, turns_as_sent
-from vlmtui.session.generation import Answer, PromptMedia, make_request, media_items, render, whole_answer
+from vlmtui.session.generation import Answer, PromptMedia, make_request, render, whole_answer
 from vlmtui.session.resume import is_of_engine, stored_sampling
 from vlmtui.store.records import GenerationRecord
 from vlmtui.text import is_number
@@ -338,19 +338,6 @@ def _turns(conversation: Conversation, exchange: Exchange, record: GenerationRec
     if record is None:
         return conversation.turns_until(exchange)
     return turns_as_sent(exchange, record.system_prompt, record.attachments)
-
-
-def prompt_media(exchange: Exchange) -> list[PromptMedia]:
-    """Return the attachments of an exchange's prompt, in order; empty if unknown."""
-    attachments: tuple[Attachment, ...] = ()
-    if exchange.request is not None:
-        attachments = attachments_of(exchange.request.prompt)
-    elif exchange.record is not None:
-        attachments = all_attachments(
-            turns_as_sent(exchange, exchange.record.system_prompt, exchange.record.attachments)
-        )
-    known = exchange.record.media_tokens if exchange.record is not None else ()
-    return media_items(exchange.answer.prompt, attachments, known)
 
 
 def media_facts(item: PromptMedia) -> list[tuple[str, str]]:

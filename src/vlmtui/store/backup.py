@@ -19,7 +19,8 @@ from vlmtui.files import new_file, not_written
 from vlmtui.media.content_store import NAME, store_medium
 from vlmtui.paths import private_dir
 from vlmtui.reading import opened, shown_name, unreadable
-from vlmtui.store.database import StoreError, explained, is_damage, open_connection
+from vlmtui.store.database import explained, is_damage, open_connection
+from vlmtui.store.errors import StoreError
 from vlmtui.store.opening import (
     FILE,
     daily_backups,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import secrets
 import shutil
 import sqlite3
 import tempfile
@@ -13,18 +12,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import private_dir
+from vlmtui.store.errors import StoreError
 from vlmtui.store.holder import is_on_network, is_ours, other_holder
-from vlmtui.text import counted, one_line
+from vlmtui.text import one_line
 
 SEARCHES = ("turns_search", "titles_search")
 """The full-text indexes: of turns, and of titles."""
-_SQL = (resources.files("vlmtui.store") / "schema.sql").read_text(encoding="utf-8")
+_SQL = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 VERSION, _APPLICATION_ID = (int(number, 0) for number in re.findall(r"^PRAGMA \w+ = (\w+);", _SQL, re.MULTILINE))
 SchemaPart = tuple[str, str, str]
 """A table, index, view or trigger: its kind, its name and its SQL."""
@@ -134,7 +133,7 @@ class ProcessLock:
             self._descriptor = -1
 
     def _start(self) -> None:
-        name = secrets.token_hex(8)
+        name = os.urandom(8).hex()
         path = self._folder / f"{name}.lock"
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
         # Before it is locked, another process could consider the new file a dead one's; this lock prevents that.
@@ -289,56 +288,6 @@ def code_of(error: sqlite3.Error) -> int:
 def is_damage(error: sqlite3.Error) -> bool:
     code = code_of(error)
     return code in _DAMAGE or (code == sqlite3.SQLITE_ERROR and str(error).startswith(_UNUSABLE_INDEX))
-
-
-class Damage(NamedTuple):
-    """A damaged database. It stays unchanged until the user agrees to replace it."""
-
-    path: Path
-    reason: str
-    """What is damaged."""
-    backup: Path | None
-    """The newest good daily copy."""
-    lacking: int | None
-    """The maximum number of turns that the backup lacks; None if unknown."""
-    file: tuple[int, int] | None
-    """The `file_identity` of the database."""
-
-    @property
-    def offer(self) -> str:
-        """Return a sentence with the date of the newest good backup, and the number of turns that it lacks."""
-        if self.backup is None:
-            return "There is no good backup."
-        when = time.strftime("%-d %b %Y, %H:%M", time.localtime(self.backup.stat().st_mtime))
-        turns = "an unknown number of turns" if self.lacking is None else f"at most {counted(self.lacking, 'turn')}"
-        return f"The newest good backup, of {when}, lacks {turns if self.lacking != 0 else 'no turn'}."
-
-    @property
-    def successor(self) -> str:
-        """Return a noun for what would replace the database, for a sentence after `offer`: `it` (the backup) or `an
-        empty database`."""
-        return "an empty database" if self.backup is None else "it"
-
-
-class StoreError(VlmtuiError):
-    """The database can't be used now; the same call may succeed later. `damage`: set if the database is damaged."""
-
-    def __init__(
-        self, kind: ErrorKind, message: str, *, detail: str = "", hint: str = "", damage: Damage | None = None
-    ) -> None:
-        super().__init__(kind, message, detail=detail, hint=hint)
-        self.damage = damage
-
-
-def damaged(damage: Damage) -> StoreError:
-    """Return the error for a damaged database. Its hint says how to continue."""
-    return StoreError(
-        ErrorKind.INTERNAL,
-        f"The conversation database {damage.path} is damaged.",
-        detail=damage.reason,
-        hint=f"{damage.offer} `vlmtui store restore` continues with {damage.successor} and keeps the damaged file.",
-        damage=damage,
-    )
 
 
 def explained(error: sqlite3.Error, path: Path) -> StoreError:

@@ -23,12 +23,9 @@ from vlmtui.store.database import (
     SEARCHES,
     VERSION,
     WRITABLE,
-    Damage,
-    StoreError,
     alone,
     code_of,
     create_schema,
-    damaged,
     explained,
     file_identity,
     held_by,
@@ -39,6 +36,7 @@ from vlmtui.store.database import (
     set_up,
     version_of,
 )
+from vlmtui.store.errors import Damage, StoreError, damaged
 from vlmtui.store.holder import hold, other_holder
 from vlmtui.store.tables import TABLES, copy_rows
 

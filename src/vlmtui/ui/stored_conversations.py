@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vlmtui.errors import VlmtuiError
+from vlmtui.store.errors import damaged
 from vlmtui.text import one_line
 from vlmtui.ui.terminal.key_queue import ask_user
 
@@ -121,8 +122,6 @@ class StoredConversations:
         self._app.start_dialog(partial(self._offer_backup, then))
 
     async def _offer_backup(self, then: Steps | None) -> None:
-        from vlmtui.store.database import damaged
-
         damage = self._app.services.store.damage
         if damage is None or self._is_asking:
             return

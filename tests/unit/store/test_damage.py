@@ -15,7 +15,7 @@ from tests.unit.store.made import RECIPE, attachment, exchange, integrity, opene
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.store.backup import back_up_daily, restore_newest
-from vlmtui.store.database import StoreError
+from vlmtui.store.errors import StoreError
 from vlmtui.store.opening import FILE
 from vlmtui.store.store import Store
 

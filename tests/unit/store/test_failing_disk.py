@@ -17,7 +17,7 @@ from tests.unit.store.made import opened
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.store.backup import back_up_daily, restore_archive, restore_newest, write_archive
-from vlmtui.store.database import StoreError
+from vlmtui.store.errors import StoreError
 from vlmtui.store.opening import FILE, verify_store
 from vlmtui.store.records import ConversationId
 from vlmtui.store.store import Store

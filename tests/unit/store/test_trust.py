@@ -19,8 +19,9 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.export.conversation import Place, to_json_document
 from vlmtui.paths import sample_image
 from vlmtui.store.backup import back_up_daily, restore_archive, write_archive
-from vlmtui.store.database import StoreError, expected_schema, schema_of
+from vlmtui.store.database import expected_schema, schema_of
 from vlmtui.store.document import ImportResult, add_document, document_of, read_document
+from vlmtui.store.errors import StoreError
 from vlmtui.store.opening import FILE, verify_store
 from vlmtui.store.records import TurnId
 from vlmtui.store.store import Store

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from textual.app import App
 from textual.content import Content
@@ -29,10 +29,12 @@ from vlmtui.ui.chat.attachments import GUTTER, THUMBNAIL_WIDTH
 from vlmtui.ui.document.answer_parts import AnswerPart, answer_parts
 from vlmtui.ui.document.document import Block
 from vlmtui.ui.document.lines import BLANK, Line, Lines, PictureLine, one, wrapped
-from vlmtui.ui.document.markdown_lines import MarkdownBlock
 from vlmtui.ui.keys import with_keys
 from vlmtui.ui.widgets.clicks import clickable
 from vlmtui.ui.widgets.thumbnails import Thumbnails, Wanted, name_line
+
+if TYPE_CHECKING:
+    from vlmtui.ui.document.markdown_lines import MarkdownBlock
 
 _ROOMS = ((50, 150, 60, 20), (36, 0, THUMBNAIL_WIDTH, 10), (0, 0, THUMBNAIL_WIDTH, 6))
 """Thumbnail sizes by terminal size: minimum rows and columns of the terminal, maximum columns and rows of a
@@ -213,6 +215,12 @@ def _room(terminal: Size) -> tuple[int, int]:
     return columns, rows
 
 
+def _markdown_block() -> MarkdownBlock:
+    from vlmtui.ui.document.markdown_lines import MarkdownBlock  # it would delay the first paint
+
+    return MarkdownBlock()
+
+
 class AnswerBlock(Block):
     """An answer, streaming or complete. Its reasoning is folded: only the last lines are shown while it streams, and
     only its title after that. If the answer contains nothing but reasoning, the reasoning unfolds at the end."""
@@ -232,7 +240,7 @@ class AnswerBlock(Block):
         self.is_open = False
         """True if the reasoning is unfolded."""
         self._is_over = False
-        self._markdown = MarkdownBlock()
+        self._markdown = _markdown_block()
         self._above = 0
         """The number of lines above the reasoning."""
         self._thinking: tuple[object, Lines] = (None, [])
@@ -244,7 +252,7 @@ class AnswerBlock(Block):
         self.answer = self.exchange.answer
         self._text, self._pieces, self._is_over = "", 0, False
         self.is_open = False
-        self._markdown = MarkdownBlock()
+        self._markdown = _markdown_block()
         self.take_new()
 
     def take_new(self) -> None:

@@ -22,9 +22,8 @@ from vlmtui.registry.match import Model
 from vlmtui.session.answer_line import answer_line, answer_speed, clock_text, elapsed
 from vlmtui.session.conversation import Conversation, QueuedMessage, head_of
 from vlmtui.session.engines import AppEngines, EngineState, is_remote
-from vlmtui.session.exchange import Exchange
+from vlmtui.session.exchange import Exchange, prompt_media
 from vlmtui.session.generation import PromptMedia, system_tokens
-from vlmtui.session.prompt_report import prompt_media
 from vlmtui.session.settings import other_dials, shown_value
 from vlmtui.text import counted, growth, one_line, visible
 from vlmtui.ui.chat.transcript import Transcript

@@ -40,7 +40,6 @@ from vlmtui.ui.chat.part import ChatPart
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.transcript import MessageCursor, Transcript, marked_of
 from vlmtui.ui.chat.turn_sender import TurnSender
-from vlmtui.ui.document.markdown_lines import load_parsers
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.terminal.key_queue import Steps, run_before_keys
 from vlmtui.ui.widgets.attachment_view import AttachmentView
@@ -320,6 +319,8 @@ class ChatScreen(Screen[None]):
         self.query_one(LoadCard).show()
         self.sender.send_queued()
         if self.engines.state is EngineState.READY:
+            from vlmtui.ui.document.markdown_lines import load_parsers
+
             self.start(partial(asyncio.to_thread, load_parsers), "parsers")
             self.query_one(StatusBar).ask()
 

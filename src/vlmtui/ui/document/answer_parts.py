@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from vlmtui.inspection.thinking import ThinkingParts
 from vlmtui.text import counted
 from vlmtui.ui.document.block_rules import HTML_TABLE, MATH, OTSL_TABLE
-from vlmtui.ui.document.markdown_lines import is_json, markdown_parser, top_blocks
 
 if TYPE_CHECKING:
     from markdown_it.tree import SyntaxTreeNode
@@ -37,6 +36,8 @@ class AnswerPart(NamedTuple):
 
 def answer_parts(parts: ThinkingParts) -> list[AnswerPart]:
     """Return the parts in their order; neighbouring blocks of text are one part."""
+    from vlmtui.ui.document.markdown_lines import markdown_parser, top_blocks
+
     found = [AnswerPart(PartKind.REASONING, parts.thinking)] if parts.thinking else []
     for written, node in top_blocks(markdown_parser(), parts.answer):
         kind = _kind(node)
@@ -50,6 +51,8 @@ def answer_parts(parts: ThinkingParts) -> list[AnswerPart]:
 
 
 def _kind(node: SyntaxTreeNode) -> PartKind:
+    from vlmtui.ui.document.markdown_lines import is_json
+
     if is_json(node):
         return PartKind.JSON
     if node.type in ("fence", "code_block"):

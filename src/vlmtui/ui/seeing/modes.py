@@ -52,7 +52,7 @@ from vlmtui.session.seeing import (
 )
 from vlmtui.text import counted, nats, one_line
 from vlmtui.ui.keys import with_keys
-from vlmtui.ui.widgets.thumbnails import Marks, mark_at
+from vlmtui.ui.seeing.marks import Marks, mark_at
 
 if TYPE_CHECKING:
     from PIL.Image import Image

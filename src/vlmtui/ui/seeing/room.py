@@ -32,12 +32,13 @@ from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.keys import error_text, short_keys, with_keys
+from vlmtui.ui.seeing.marks import MarkedDrawing, draw_marked
 from vlmtui.ui.seeing.modes import MODES, Exported, ImageMode, ScoringMode
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.attachment_view import attachment_details
 from vlmtui.ui.widgets.clicks import clickable, is_click, one_frame
 from vlmtui.ui.widgets.footer_bar import FooterBar
-from vlmtui.ui.widgets.thumbnails import MarkedDrawing, draw_marked, name_line
+from vlmtui.ui.widgets.thumbnails import name_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
