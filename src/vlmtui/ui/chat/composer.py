@@ -316,15 +316,14 @@ class ComposerPanel(Vertical):
         """The default sampling of videos."""
 
     def compose(self) -> ComposeResult:
-        yield self._menu
-        yield self.bar
-        yield self._path_offer
         with Vertical(id="composer-row"):
             yield self._composer
 
-    def on_mount(self) -> None:
+    async def mount_bars(self) -> None:
+        """Mount the menus and the attachments, which are hidden at first."""
+        await self.mount(self._menu, self.bar, self._path_offer, before="#composer-row")
         self._composer.move_cursor(self._composer.document.end)
-        self.call_after_refresh(self._show_attachments)
+        await self._show_attachments()
 
     @on(Composer.Submitted)
     def _submitted(self, event: Composer.Submitted) -> None:

@@ -114,10 +114,6 @@ class ChatScreen(Screen[None]):
         paths = self.services.paths
         yield (frame := ChatFrame(self.chat, self.engines, cache=paths.thumbnails))
         yield MessageCursor(self.chat, frame.transcript)
-        yield SearchBar()
-        yield LoadCard(self.chat, self.engines, lambda: self.main_app.models.last_load_s)
-        yield EditingBar(self.chat)
-        yield QueueBar()
         prompts = PromptHistory(paths.state / "prompts.jsonl")
         yield ComposerPanel(prompts, self.chat.draft, paths, self.known_parameters)
         yield StatusBar(self.engines, self.chat)
@@ -128,12 +124,19 @@ class ChatScreen(Screen[None]):
         self.screen_layout_refresh_signal.subscribe(self, self._keep_notes_above_composer)
         self.query_one(Composer).focus()
         await self._fill_transcript()
+        self.call_later(self.show_status)
+        self.call_after_refresh(self._mount_bars)
+
+    async def _mount_bars(self) -> None:
+        """Mount the bars that are hidden at first, after the first paint, which they would delay."""
+        load = LoadCard(self.chat, self.engines, lambda: self.main_app.models.last_load_s)
+        await self.mount(SearchBar(), load, EditingBar(self.chat), QueueBar(), before=self.panel)
+        await self.panel.mount_bars()
         self.show_editing()
         self.attachments.tell_limits()
-        self.sender.send_queued()
-        self.call_later(self.show_status)
         self._filled.set()
-        self.panel.call_later(self.main_app.take_keys)  # once the panel is mounted, too
+        self._engine_changed()
+        self.panel.call_later(self.main_app.take_keys)
 
     def _keep_notes_above_composer(self, _: Screen[object]) -> None:
         below = self.size.height - self.query_one(ChatFrame).region.bottom
@@ -314,6 +317,8 @@ class ChatScreen(Screen[None]):
 
     @on(EngineChanged)
     def _engine_changed(self) -> None:
+        if not self.is_filled:
+            return
         self.prompt_cost.count_soon()  # an estimate becomes a count, or vice versa
         self.query_one(ChatFrame).show_welcome()
         self.query_one(LoadCard).show()
@@ -393,7 +398,7 @@ class ChatScreen(Screen[None]):
     @property
     def _is_closing(self) -> bool:
         """True while the screen closes: its widgets are gone, but background work may still run."""
-        return not all(self.query(kind) for kind in (StatusBar, Transcript, EditingBar, ComposerPanel, Composer))
+        return not all(self.query(kind) for kind in (StatusBar, Transcript, ComposerPanel, Composer))
 
     def start(self, steps: Steps, group: str, *, exclusive: bool = False) -> None:
         """Run a coroutine function in the background until the screen closes. `exclusive`: first cancel the others of
