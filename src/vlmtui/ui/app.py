@@ -96,8 +96,8 @@ class VlmtuiApp(App[ExitReport | None]):
     common."""
 
     TITLE = "vlmtui"
-    # The first screens' styles are loaded here: a screen with styles of its own makes Textual parse all styles again.
-    CSS_PATH = ["app.tcss", "models/screen.tcss", "chat/screen.tcss"]
+    # The first screen's styles are loaded here: a screen with styles of its own makes Textual parse all styles again.
+    CSS_PATH = ["app.tcss", "chat/screen.tcss"]
     COMMANDS = {_commands}
     BINDINGS = bindings("app")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -286,6 +287,7 @@ def error_text(app: App[Any], error: VlmtuiError) -> str:
     return with_remedy(app, one_line(str(error)), error.remedy)
 
 
+@cache
 def spell_key(key: str) -> str:
     """Return a key as written in a sentence: `Ctrl+O`, `Esc`, `F5`, `?`."""
     *modifiers, name = key.split("+")
@@ -329,6 +331,7 @@ def _split(keys: str) -> list[str]:
     return [keys] if keys.strip() == "," else keys.split(",")
 
 
+@cache
 def _is_typed(key: str) -> bool:
     """Return whether a text field would insert the key as a character."""
     character = _character(key)

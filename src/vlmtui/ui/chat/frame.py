@@ -95,13 +95,18 @@ class ChatFrame(Vertical):
     def compose(self) -> ComposeResult:
         with Horizontal(id="body"):
             with self._panel:
-                yield self._imported
                 with Container(id="welcome"):
                     yield self._welcome
                 yield self.transcript
-                yield Static(with_keys(self.app, "↓ more below · {jump_end}"), id="more", markup=False)
             yield self._pane
-        yield self._line
+
+    async def mount_bars(self) -> None:
+        """Mount what is hidden at first."""
+        more = Static(with_keys(self.app, "↓ more below · {jump_end}"), id="more", markup=False)
+        await self._panel.mount(self._imported, before="#welcome")
+        await self._panel.mount(more)
+        await self.mount(self._line)
+        await self._pane.mount_panels()
 
     def on_mount(self) -> None:
         self.watch(self.transcript, "marked", self.show_facts, init=False)
@@ -153,7 +158,7 @@ class ChatFrame(Vertical):
 
     @on(Transcript.EndSeen)
     def _end_seen(self, event: Transcript.EndSeen) -> None:
-        self.query_one("#more").set_class(not event.is_seen, "-shown")
+        self.query("#more").set_class(not event.is_seen, "-shown")
 
 
 class WelcomePanel(Static):
@@ -299,8 +304,9 @@ class SidePane(Vertical):
         self._context_panel.border_title = "context"
         self._prompt_panel.border_title = "attachments"
 
-    def compose(self) -> ComposeResult:
-        yield from (self._answer_panel, self._context_panel, self._prompt_panel)
+    async def mount_panels(self) -> None:
+        """Mount the panels, which are hidden while they are empty."""
+        await self.mount(self._answer_panel, self._context_panel, self._prompt_panel)
 
     def show(
         self, exchange: Exchange | None, in_context: Exchange | None, info: EngineInfo | None, number: int | None

@@ -132,6 +132,7 @@ class ChatScreen(Screen[None]):
         load = LoadCard(self.chat, self.engines, lambda: self.main_app.models.last_load_s)
         await self.mount(SearchBar(), load, EditingBar(self.chat), QueueBar(), before=self.panel)
         await self.panel.mount_bars()
+        await self.query_one(ChatFrame).mount_bars()
         self.show_editing()
         self.attachments.tell_limits()
         self._filled.set()
