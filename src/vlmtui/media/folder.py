@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -45,8 +44,7 @@ class FolderEntry(msgspec.Struct, frozen=True):
         return one_line(self.name + ("/" if self.is_folder else ""))
 
 
-@dataclass(slots=True)
-class FolderView:
+class FolderView(msgspec.Struct):
     """Sort order and filters of the file browser. They are kept when the browser is closed and opened again."""
 
     sort: Sort = Sort.NAME

@@ -6,7 +6,6 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path
 
@@ -63,18 +62,17 @@ def natural_key(path: Path) -> list[tuple[list[str | int], str, str]]:
     return [natural(os.fsencode(part).decode(errors="replace")) for part in path.parts]
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(msgspec.Struct):
     """The state of one `/attach`: the results so far, and how many entries and files may still be read."""
 
     base: Path
     entries_left: int
     files_left: int
-    paths: dict[Path, None] = field(default_factory=dict)
-    urls: dict[str, None] = field(default_factory=dict)
-    problems: list[VlmtuiError] = field(default_factory=list)
+    paths: dict[Path, None] = msgspec.field(default_factory=dict)
+    urls: dict[str, None] = msgspec.field(default_factory=dict)
+    problems: list[VlmtuiError] = msgspec.field(default_factory=list)
     is_over: bool = False
-    looked_at: dict[Path, list[str]] = field(default_factory=dict)
+    looked_at: dict[Path, list[str]] = msgspec.field(default_factory=dict)
 
     def take(self, word: str | Path) -> None:
         """Add the files that a word of the command means, after its quotes were removed, or an existing path."""

@@ -55,14 +55,12 @@ TEXT_MAX = 100_000
 """Maximum number of characters; a longer paste is text."""
 PATHS_MAX = 1000
 
-_MEDIA_NAME = re.compile(
-    r".*\.(jpe?g?|jpg|jfif|mpo|a?png|webp|gif|bmp|dib|tiff?|avif|hei[cf]|jp2|ico|p[pgbn]m"
-    r"|pdf|mp4|m4v|mkv|webm|mov|avi|mpe?g|m2ts|flv|ogv|wmv|asf|3gp"
-    r"|wav|mp3|flac|ogg|oga|opus|m4a|aac|aiff?|wma)",
-    re.IGNORECASE | re.DOTALL,
+_MEDIA_ENDINGS = (
+    " jp jpe jpeg jpg jfif mpo png apng webp gif bmp dib tif tiff avif heic heif jp2 ico pbm pgm pnm ppm "
+    "pdf mp4 m4v mkv webm mov avi mpg mpeg m2ts flv ogv wmv asf 3gp "
+    "wav mp3 flac ogg oga opus m4a aac aif aiff wma "
 )
-"""A name with a media file's ending. Not `.ts` and `.mts`: most such files are TypeScript, so their first bytes
-decide."""
+"""The endings of media files. Not `.ts` and `.mts`: most such files are TypeScript, so their first bytes decide."""
 _NEXT_PATH = re.compile(r"\s+(?=/|~/|file:/|\./|\.\./)")
 _USER = re.compile(r"~[^/]*(?=/)")
 
@@ -92,7 +90,8 @@ def pasted_media(text: str) -> list[Path] | None:
 
 
 def has_media_name(name: str) -> bool:
-    return _MEDIA_NAME.fullmatch(name) is not None
+    _, dot, ending = name.rpartition(".")
+    return bool(dot) and ending.isalnum() and f" {ending.lower()} " in _MEDIA_ENDINGS
 
 
 def looks_like_media(path: Path) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import get_args
 
 import msgspec
@@ -62,7 +60,7 @@ def chat_template_of(family: Family, *, several: bool = False) -> str | None:
 
 def _text(text: str) -> str:
     """Return Jinja code that prints a literal text."""
-    return "{{- " + json.dumps(text) + " -}}" if text else ""
+    return "{{- " + msgspec.json.encode(text).decode() + " -}}" if text else ""
 
 
 def _default_system(raw: RawTemplate) -> str:
@@ -255,18 +253,17 @@ def _in_order(writer: _Writer) -> tuple[Attachment, ...]:
     return tuple(writer.front_items + writer.items)
 
 
-@dataclass
-class _Writer:
+class _Writer(msgspec.Struct):
     """Writes a conversation's placeholders turn by turn, and collects the attachments in the same order."""
 
     family: Family
     several: bool
-    front: list[str] = field(default_factory=list)
+    front: list[str] = msgspec.field(default_factory=list)
     """Placeholders at the front of the prompt."""
-    front_items: list[Attachment] = field(default_factory=list)
-    items: list[Attachment] = field(default_factory=list)
+    front_items: list[Attachment] = msgspec.field(default_factory=list)
+    items: list[Attachment] = msgspec.field(default_factory=list)
     _pending: str = ""
-    _counts: Counter[Modality] = field(default_factory=Counter)
+    _counts: Counter[Modality] = msgspec.field(default_factory=Counter)
 
     def content(self, turn: Turn) -> str:
         """Return the turn's text with its placeholders."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Failure, Timings
 from vlmtui.domain.thinking import COMMON_TAGS
@@ -20,13 +21,12 @@ from vlmtui.store.records import GenerationRecord
 _STOP_WITHIN_S = 3.0
 
 
-@dataclass(eq=False, slots=True)
-class _RunningAnswer:
+class _RunningAnswer(msgspec.Struct, eq=False):
     pending: PendingAnswer
     before: Answer | None = None
     """The partial answer of an earlier session; it stays if the engine has less of it."""
-    sent: asyncio.Event = field(default_factory=asyncio.Event)
-    over: asyncio.Event = field(default_factory=asyncio.Event)
+    sent: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    over: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
 class LiveAnswers:

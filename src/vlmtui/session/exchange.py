@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -39,8 +38,7 @@ class Siblings(msgspec.Struct, frozen=True):
 _ALONE = Siblings()
 
 
-@dataclass(eq=False, slots=True)
-class Exchange:
+class Exchange(msgspec.Struct, eq=False):
     """A user's turn and its answer. Only its conversation changes it."""
 
     user: Turn
@@ -337,7 +335,7 @@ class Branch:
         if exchange.user_id is None:
             raise bad_input("The newest turns could not be saved yet, so no branch can be made.")
         self.load(exchange)
-        last = replace(exchange)
+        last = msgspec.structs.replace(exchange)
         self.end_with(last, instead_of=exchange)
         return last
 

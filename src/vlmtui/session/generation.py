@@ -9,7 +9,6 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -47,8 +46,7 @@ from vlmtui.session.structured import StructureCheck, check_structure
 from vlmtui.text import counted, one_line
 
 
-@dataclass(slots=True)
-class ThoughtMeter:
+class ThoughtMeter(msgspec.Struct):
     """Measures an answer's reasoning until its closing tag: tokens and seconds."""
 
     tags: ThinkingTags = COMMON_TAGS
@@ -99,32 +97,31 @@ _BEFORE_SYSTEM = 64
 PromptMode = Literal["chat", "raw"]
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(msgspec.Struct, eq=False):
     """The answer to a request, so far. `outcome` is None while it is running."""
 
     request_id: str
-    pieces: list[str] = field(default_factory=list)
+    pieces: list[str] = msgspec.field(default_factory=list)
     prompt: PromptReady | None = None
     outcome: Finished | Failed | Cancelled | None = None
     tokens: int = 0
-    token_ids: list[int] = field(default_factory=list)
-    vocabulary: Vocabulary = field(default_factory=dict)
+    token_ids: list[int] = msgspec.field(default_factory=list)
+    vocabulary: Vocabulary = msgspec.field(default_factory=dict)
     """All tokens of the prompt and the answer."""
-    logprobs: list[TokenLogprob] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = msgspec.field(default_factory=list)
     """One per token of the answer, if requested."""
-    began_s: float = field(default_factory=time.monotonic)
+    began_s: float = msgspec.field(default_factory=time.monotonic)
     """`time.monotonic()` at the request; for a stored answer, when it was read."""
     used: Sampling | None = None
     """The sampling that the engine used, with all defaults filled in; None: not recorded."""
-    thought: ThoughtMeter = field(default_factory=ThoughtMeter)
+    thought: ThoughtMeter = msgspec.field(default_factory=ThoughtMeter)
     waiting: Waiting | None = None
     """Set while a server takes no requests, before the answer begins."""
     waiting_since_s: float = 0.0
     """`time.monotonic()` when `waiting` came."""
     structure: StructureCheck | None = None
     """The check of the requested structure; None: none was requested, or the answer has not finished."""
-    on_event: Callable[[], None] | None = field(default=None, compare=False, repr=False)
+    on_event: Callable[[], None] | None = None
     """Called after each event; shows the answer."""
 
     @property

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,21 +30,19 @@ WRITE_EVERY_S = 0.8
 """The most seconds until streamed text or a draft is written."""
 
 
-@dataclass(eq=False, slots=True)
-class LiveConversation:
+class LiveConversation(msgspec.Struct, eq=False):
     """A conversation that is open in this process; stored once it has an id."""
 
     id: ConversationId | None = None
     model: str = ""
     """The name of the model that answered last, as the user wrote it."""
-    branch: Branch = field(default_factory=Branch)
+    branch: Branch = msgspec.field(default_factory=Branch)
     """The branch on screen."""
-    draft: StoredDraft = field(default_factory=StoredDraft)
+    draft: StoredDraft = msgspec.field(default_factory=StoredDraft)
     """The draft that is stored or about to be."""
 
 
-@dataclass(eq=False, slots=True)
-class PendingAnswer:
+class PendingAnswer(msgspec.Struct, eq=False):
     """An answer and its message, and how much of both is stored."""
 
     conversation: LiveConversation

@@ -110,7 +110,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
     @on(Input.Changed)
     @on(RadioSet.Changed)
     def _edited(self) -> None:
-        if self._is_gone:
+        if self._is_gone():
             return
         self._read()
         if self._settling is not None:
@@ -150,7 +150,6 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
     def _graphics(self) -> Graphics:
         return Graphics.of(self.app)
 
-    @property
     def _is_gone(self) -> bool:
         """True if the dialog was closed. Delayed callbacks may run even after that."""
         return self not in self.app.screen_stack
@@ -169,7 +168,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
     def _request_frames(self) -> None:
         """Read the frames that the fields describe, unless these frames are shown or being read."""
-        if self._is_gone:
+        if self._is_gone():
             return
         sampling = self._read()
         wanted = None if sampling is None else (sampling, self.size)
@@ -242,14 +241,14 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
             told = _summary(self.sheet, sampling)
         except VlmtuiError as error:
             told, self._failed = one_line(str(error)), True
-        if self._is_gone:
+        if self._is_gone():
             return
         place = self.query_one("#sheet")
         with one_frame(self):
             await place.remove_children()
             if self.sheet is not None:
                 await place.mount(*self._rows(self.sheet))
-        if self._is_gone:
+        if self._is_gone():
             return
         place.remove_class("-stale")
         self._say(told, failed=self._failed)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 from textual.app import App
 from textual.content import Content
 from textual.geometry import Size
@@ -59,8 +59,7 @@ class Part(Enum):
     ANSWER = "answer"
 
 
-@dataclass(frozen=True)
-class Marked:
+class Marked(msgspec.Struct, frozen=True):
     """A message or an answer of the transcript: the selected one, or the one that an action is about."""
 
     exchange: Exchange
