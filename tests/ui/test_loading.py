@@ -87,7 +87,7 @@ async def test_a_load_is_timed(make_app: MakeApp) -> None:
     spec = resolve(Registry.bundled(), "shapes").spec
     async with app.run_test() as pilot:
         await until(pilot, lambda: last_load_s(app.services.paths.state / "loads.json", spec) is not None)
-        await until(pilot, lambda: not app.screen.query_one(LoadCard).display)
+        await until(pilot, lambda: [card.display for card in app.screen.query(LoadCard)] == [False])
 
 
 async def test_the_log_is_one_key_away_and_not_torn_away_when_the_engine_is_ready(make_app: MakeApp) -> None:
@@ -151,7 +151,9 @@ async def test_a_failed_start_is_reported_in_the_chat(make_app: MakeApp) -> None
     app = make_app(host, initial_model="shapes")
     async with app.run_test() as pilot:
         await until(pilot, lambda: app.engines.state is EngineState.DEAD)
-        await until(pilot, lambda: "vLLM is not installed." in str(app.screen.query_one(LoadCard).content))
+        await until(
+            pilot, lambda: "vLLM is not installed." in "".join(str(card.content) for card in app.screen.query(LoadCard))
+        )
         await pilot.press("f3")
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
 

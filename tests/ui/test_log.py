@@ -27,7 +27,7 @@ async def test_the_log_is_live_follows_its_end_and_holds_still_when_scrolled(mak
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="shapes")
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, PlainChat))
+        await until(pilot, lambda: isinstance(app.screen, PlainChat) and bool(host.engines))
         await pilot.press("f4")
         await until(pilot, lambda: isinstance(app.screen, LogScreen))
         view = app.screen.query_one(LogView)
@@ -45,14 +45,14 @@ async def test_the_log_is_live_follows_its_end_and_holds_still_when_scrolled(mak
         await pilot.press("G")
         await until(pilot, lambda: seen(view)[-1] == "one more")
         await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, PlainChat))
+        await until(pilot, lambda: isinstance(app.screen, PlainChat) and bool(host.engines))
 
 
 async def test_a_line_wider_than_the_screen_is_wrapped_and_the_log_can_be_copied(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="shapes")
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, PlainChat))
+        await until(pilot, lambda: isinstance(app.screen, PlainChat) and bool(host.engines))
         host.engine.add_log("x" * 200)
         await until(pilot, lambda: app.engines.log.total == 3)
         await pilot.press("f4")
@@ -67,7 +67,7 @@ async def test_the_log_is_searched(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="shapes")
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, PlainChat))
+        await until(pilot, lambda: isinstance(app.screen, PlainChat) and bool(host.engines))
         for number in range(100):
             host.engine.add_log(f"line {number}")
         await pilot.press("f4")
