@@ -204,10 +204,13 @@ async def test_the_first_load_asks_when_the_engine_of_another_process_fills_the_
     app = make_app(host, initial_model="shapes")
     async with app.run_test(size=(100, 30)) as pilot:
         chat = Chat(app, host, pilot)
+        await chat.until(lambda: app.key_queue.is_open)
+        await pilot.press(*"typed")  # before the question, which does not get it
         await chat.until(lambda: f"Loaded outside this app: {other.spec.name} (0.7 GiB)." in asked(chat))
         await pilot.press("enter")  # the first answer is the safe one
         await chat.until(lambda: isinstance(app.screen, ChatScreen))
         assert host.engines == [other] and app.engines.state is EngineState.NONE
+        assert chat.composer.text == "typed"
         app.models.load(resolve(app.services.registry, "shapes"))
         await chat.until(lambda: bool(asked(chat)))
         await pilot.press("down", "enter")

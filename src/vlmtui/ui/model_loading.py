@@ -51,16 +51,16 @@ class ModelLoading:
 
     def begin(self) -> None:
         """Load the model to begin with, if there is one."""
-        if self.first is not None and self._checks.first(self._checks.allowed(self.first), None) is None:
-            self.choose(self.first)
-        elif self.first is not None:
-            self._app.start(partial(self._choose_in_a_pause, self.first), "first model")
+        if self.first is not None:
+            self._app.start(partial(self._begin, self.first), "first model")
         elif self.first_error is not None:
             self._app.tell_error(self.first_error)
 
-    async def _choose_in_a_pause(self, model: Model) -> None:
-        """Load a model after a question. What the user is typing is not the answer."""
-        await self._app.key_queue.pause()
+    async def _begin(self, model: Model) -> None:
+        """Load a model. If that may need a question, wait: what the user is typing is not the answer."""
+        has_check = self._checks.first(self._checks.allowed(model), None) is not None
+        if has_check or await self._app.engines.others(model):
+            await self._app.key_queue.pause()
         self.choose(model)
 
     def choose(self, model: Model, machine: Machine | None = None, *, size_accepted: bool = False) -> None:
@@ -219,7 +219,7 @@ class ModelLoading:
             need = await asyncio.to_thread(lambda: memory_need([model], Machine.measure()))
         name, asked, yes = one_line(model.spec.name), list[str](), "Load"
         if need is not None and not need.fits:
-            asked.append(_memory_question(need, in_the_way, others))
+            asked.append(_memory_question(need, model, in_the_way, others))
             yes = f"Unload {_names(in_the_way)} and load" if in_the_way else yes
         if chat is not None and chat.running is not None:
             asked.insert(0, "Still answering.")
@@ -227,8 +227,6 @@ class ModelLoading:
         keeps = need is None or need.fits
         kept = _names(loaded[:1] if keeps or not in_the_way else in_the_way)
         no = f"Keep {kept}" if kept else f"Don't load {name}"
-        if asked and not loaded:
-            await self._app.key_queue.pause()  # the first model is loaded without a key
         self._next = None
         if not asked or await self._app.confirm(" ".join(asked), yes=f"{yes} {name}", no=no, careful=True):
             self._start(model, keep_former=keeps)
@@ -312,11 +310,12 @@ def _names(models: Sequence[Model]) -> str:
     return " and ".join(one_line(model.spec.name) for model in models)
 
 
-def _memory_question(need: MemoryNeed, in_the_way: Sequence[Model], others: Sequence[EngineStatus]) -> str:
-    """Return the question before a load that may not fit beside the app's models `in_the_way`, which are unloaded
-    first, and beside the engines of other processes, which are not."""
-    (name,) = need.names
-    theirs = [one_line(label) for label in labels([other.spec for other in others])]
+def _memory_question(
+    need: MemoryNeed, model: Model, in_the_way: Sequence[Model], others: Sequence[EngineStatus]
+) -> str:
+    """Return the question before the load of a model that may not fit beside the app's models `in_the_way`, which are
+    unloaded first, and beside the engines of other processes, which are not."""
+    *theirs, name = [one_line(label) for label in labels([*(other.spec for other in others), model.spec])]
     together = " and ".join([*(one_line(model.spec.name) for model in in_the_way), *theirs, name])
     asked = [f"There may not be enough memory for {together} together."]
     asked.append(f"{name} {need.text[0].lower()}{need.text[1:]}")
