@@ -368,13 +368,16 @@ class AppEngines:
         except VlmtuiError:
             return None
 
-    async def start(self, model: Model, *, keep_former: bool = False) -> bool:
+    async def start(
+        self, model: Model, *, keep_former: bool = False, may_open: Callable[[], Awaitable[bool]] | None = None
+    ) -> bool:
         """Make `model` the current one, loading it if necessary; if it is the current one, load it again, even if other
         clients use its engine. Return True once it is READY: then run `watch`. Return False if that failed, or if
         another model was chosen meanwhile. Run it in a task.
 
         keep_former: keep the loaded model until the new one is ready, so that `go_back` can return to it. Without it, a
-        model that loads on this machine first stops the other models there."""
+        model that loads on this machine first stops the other models there. may_open: called before an engine is
+        opened; if it returns False, none is."""
         if (loaded := self._find_beside(model)) is not None:
             self._make_current(loaded)
             return True
@@ -386,6 +389,8 @@ class AppEngines:
             self._leave(left, app_engine, keep_former=keep_former)
         self._on_change()
         await self._wait_for_endings()
+        if may_open is not None and not await may_open():
+            await app_engine.stop()
         if app_engine is self._current and app_engine.state is EngineState.LOADING:
             await app_engine.load(self._host, self._keep_alive_s)
         return app_engine is self._current and app_engine.state is EngineState.READY

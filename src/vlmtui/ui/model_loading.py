@@ -8,14 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vlmtui.config.trust import TrustStore
-from vlmtui.domain.engine import EngineStatus, can_serve, labels
+from vlmtui.domain.engine import can_serve, labels
 from vlmtui.engine.interface import Leftover
 from vlmtui.engine.machine import Machine, gib
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.protocol.endpoint import ForeignSocket
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engines import EngineState, is_remote, names_of
-from vlmtui.session.models import LoadCheck, LoadChecks, MemoryNeed, memory_need
+from vlmtui.session.models import LoadCheck, LoadChecks, memory_need
 from vlmtui.text import counted, one_line
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ class ModelLoading:
         self.first_error: VlmtuiError | None = None
         """Why the model with which the app was to begin is not loaded."""
         self._times_file = app.services.paths.state / "loads.json"
-        self._next: Model | None = None
-        """The model that is to load, while it is unknown whether a question is needed."""
         self.last_load_s: float | None = None
         """How long the last load of the model that loads now took; None: unknown."""
         app.engines.on_death = self._tell_death
@@ -51,16 +49,16 @@ class ModelLoading:
 
     def begin(self) -> None:
         """Load the model to begin with, if there is one."""
-        if self.first is not None:
-            self._app.start(partial(self._begin, self.first), "first model")
+        if self.first is not None and self._checks.first(self._checks.allowed(self.first), None) is None:
+            self.choose(self.first)
+        elif self.first is not None:
+            self._app.start(partial(self._choose_in_a_pause, self.first), "first model")
         elif self.first_error is not None:
             self._app.tell_error(self.first_error)
 
-    async def _begin(self, model: Model) -> None:
-        """Load a model. If that may need a question, wait: what the user is typing is not the answer."""
-        has_check = self._checks.first(self._checks.allowed(model), None) is not None
-        if has_check or await self._app.engines.others(model):
-            await self._app.key_queue.pause()
+    async def _choose_in_a_pause(self, model: Model) -> None:
+        """Load a model after a question. What the user is typing is not the answer."""
+        await self._app.key_queue.pause()
         self.choose(model)
 
     def choose(self, model: Model, machine: Machine | None = None, *, size_accepted: bool = False) -> None:
@@ -105,13 +103,11 @@ class ModelLoading:
         is_same = controller.serves(model)
         if former is not None and can_serve(former.spec, model.spec) and controller.keeps_former:
             self.go_back()
-        elif not is_same:
-            if model != self._next:
-                self._next = model
-                self._app.start_dialog(partial(self._switch, model))
+        elif not is_same and (controller.state is EngineState.READY or controller.keeps_former):
+            self._app.start_dialog(partial(self._switch, model))
             return
-        elif controller.is_to_restart:
-            self._start(model)
+        elif not is_same or controller.is_to_restart:
+            self._start(model, asks=True)
         self._app.back_to_chat()
 
     def restart(self) -> None:
@@ -207,35 +203,68 @@ class ModelLoading:
 
     async def _switch(self, model: Model) -> None:
         """Load another model. Ask first if an answer is running, or if the model may not fit into memory beside the
-        loaded models and the engines of other processes. Those stay loaded."""
+        loaded models, and beside the engines of other processes, which stay loaded."""
         controller, chat = self._app.engines, self._app.conversation.chat
         former = controller.former if controller.keeps_former else None
-        has_loaded = controller.state is EngineState.READY or former is not None
-        loaded = [*controller.models, *([former] if former is not None else [])] if has_loaded else []
+        loaded = [*controller.models, *([former] if former is not None else [])]
         in_the_way = [] if is_remote(model) else [one for one in loaded if not is_remote(one)]
-        others = [] if is_remote(model) else await controller.others(model)
-        need = None
-        if in_the_way or others:
-            need = await asyncio.to_thread(lambda: memory_need([model], Machine.measure()))
-        name, asked, yes = one_line(model.spec.name), list[str](), "Load"
-        if need is not None and not need.fits:
-            asked.append(_memory_question(need, model, in_the_way, others))
-            yes = f"Unload {_names(in_the_way)} and load" if in_the_way else yes
+        question = await self._memory_question(model, in_the_way)
+        name, asked, yes = one_line(model.spec.name), [question] if question else [], "Load"
+        if question and in_the_way:
+            yes = f"Unload {_names(in_the_way)} and load"
         if chat is not None and chat.running is not None:
             asked.insert(0, "Still answering.")
             yes = "Stop the answer and load"
-        keeps = need is None or need.fits
-        kept = _names(loaded[:1] if keeps or not in_the_way else in_the_way)
+        kept = _names(in_the_way if question else loaded[:1])
         no = f"Keep {kept}" if kept else f"Don't load {name}"
-        self._next = None
         if not asked or await self._app.confirm(" ".join(asked), yes=f"{yes} {name}", no=no, careful=True):
-            self._start(model, keep_former=keeps)
+            self._start(model, keep_former=not question)
             self._app.back_to_chat()
 
-    def _start(self, model: Model, *, keep_former: bool = False) -> None:
-        self._app.start(partial(self._load, model, keep_former=keep_former), "engine")
+    async def _may_open(self, model: Model) -> bool:
+        """Return whether to load a model, for which this app unloads none: ask if it may not fit into memory beside the
+        engines of other processes."""
+        question = await self._memory_question(model)
+        if not question:
+            return True
+        await self._app.key_queue.pause()  # what the user is typing is not the answer
+        if self._app.engines.model is not model or self._app.engines.state is not EngineState.LOADING:
+            return False  # the user has stopped it meanwhile
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-    async def _load(self, model: Model, *, keep_former: bool) -> None:
+        async def ask() -> None:
+            name = one_line(model.spec.name)
+            yes, no = f"Load {name}", f"Don't load {name}"
+            answer.set_result(await self._app.confirm(question, yes=yes, no=no, careful=True))
+
+        self._app.start_dialog(ask)
+        return await answer
+
+    async def _memory_question(self, model: Model, in_the_way: Sequence[Model] = ()) -> str:
+        """Return the question before the load of a model that may not fit into memory beside the app's models
+        `in_the_way`, which are unloaded first, and the engines of other processes, which are not; empty if it fits."""
+        others = [] if is_remote(model) else await self._app.engines.others(model)
+        if not in_the_way and not others:
+            return ""
+        need = await asyncio.to_thread(lambda: memory_need([model], Machine.measure()))
+        if need.fits:
+            return ""
+        *theirs, name = [one_line(label) for label in labels([*(other.spec for other in others), model.spec])]
+        together = " and ".join([*(one_line(one.spec.name) for one in in_the_way), *theirs, name])
+        asked = [f"There may not be enough memory for {together} together."]
+        asked.append(f"{name} {need.text[0].lower()}{need.text[1:]}")
+        if in_the_way:
+            asked.append(f"{_names(in_the_way)} {'is' if len(in_the_way) == 1 else 'are'} unloaded first.")
+        if others:
+            sizes = [gib(other.rss_bytes if other.gpu_bytes is None else other.gpu_bytes) for other in others]
+            held = ", ".join(f"{label} ({size})" for label, size in zip(theirs, sizes, strict=True))
+            asked.append(f"Loaded outside this app: {held}. `vlmtui stop` unloads it.")
+        return " ".join(asked)
+
+    def _start(self, model: Model, *, keep_former: bool = False, asks: bool = False) -> None:
+        self._app.start(partial(self._load, model, keep_former=keep_former, asks=asks), "engine")
+
+    async def _load(self, model: Model, *, keep_former: bool, asks: bool) -> None:
         from vlmtui.session.load_times import note_load
 
         controller, chat = self._app.engines, self._app.conversation.chat
@@ -244,7 +273,8 @@ class ModelLoading:
             await chat.cancel(controller.engine, f"Stopped to load {one_line(model.spec.name)}{again}.")
         self.last_load_s = None
         self._app.start(partial(self._look_up_last_load, model), "last load", exclusive=True)
-        if await controller.start(model, keep_former=keep_former):
+        may_open = partial(self._may_open, model) if asks else None
+        if await controller.start(model, keep_former=keep_former, may_open=may_open):
             if controller.progress is not None and controller.info is not None:
                 await asyncio.to_thread(note_load, self._times_file, model.spec, controller.info.load_s)
             for text in controller.info.notes if controller.info is not None else ():
@@ -308,21 +338,3 @@ class ModelLoading:
 
 def _names(models: Sequence[Model]) -> str:
     return " and ".join(one_line(model.spec.name) for model in models)
-
-
-def _memory_question(
-    need: MemoryNeed, model: Model, in_the_way: Sequence[Model], others: Sequence[EngineStatus]
-) -> str:
-    """Return the question before the load of a model that may not fit beside the app's models `in_the_way`, which are
-    unloaded first, and beside the engines of other processes, which are not."""
-    *theirs, name = [one_line(label) for label in labels([*(other.spec for other in others), model.spec])]
-    together = " and ".join([*(one_line(model.spec.name) for model in in_the_way), *theirs, name])
-    asked = [f"There may not be enough memory for {together} together."]
-    asked.append(f"{name} {need.text[0].lower()}{need.text[1:]}")
-    if in_the_way:
-        asked.append(f"{_names(in_the_way)} {'is' if len(in_the_way) == 1 else 'are'} unloaded first.")
-    if others:
-        sizes = [gib(other.rss_bytes if other.gpu_bytes is None else other.gpu_bytes) for other in others]
-        held = ", ".join(f"{label} ({size})" for label, size in zip(theirs, sizes, strict=True))
-        asked.append(f"Loaded outside this app: {held}. `vlmtui stop` unloads it.")
-    return " ".join(asked)
