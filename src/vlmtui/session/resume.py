@@ -6,7 +6,6 @@ SECURITY.md."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -104,6 +103,8 @@ def is_of_engine(record: GenerationRecord, info: EngineInfo) -> bool:
 
 
 def record_sha256(family: Family) -> str:
+    import hashlib  # it would delay the first paint
+
     return hashlib.sha256(msgspec.json.encode(family, order="deterministic")).hexdigest()
 
 

@@ -17,9 +17,7 @@ from textual.widgets import Static
 from vlmtui.domain.conversation import Attachment, Modality
 from vlmtui.errors import Remedy, bad_input
 from vlmtui.media.folder import FolderView
-from vlmtui.media.gather import ASK_ABOVE, gather
 from vlmtui.media.notes import warning_of
-from vlmtui.media.pages import SOUND_OF, split_pages
 from vlmtui.paths import private_dir, sample_image
 from vlmtui.reading import is_file
 from vlmtui.session.cost import tokens_before_attaching
@@ -181,7 +179,9 @@ class AttachmentSources(ChatPart):
         self._app.tell(told, Remedy.ATTACH_FILE)
 
     def attach_files(self, sources: Sequence[Path | str]) -> None:
-        """Attach files and web addresses at the cursor; ask first if there are more than ASK_ABOVE."""
+        """Attach files and web addresses at the cursor; ask first if there are many."""
+        from vlmtui.media.gather import ASK_ABOVE
+
         files = [source for source in sources if isinstance(source, Path)]
         if files:
             self._folder = files[-1].parent
@@ -191,6 +191,8 @@ class AttachmentSources(ChatPart):
             self._screen.panel.attach(sources)
 
     async def _gather(self, text: str) -> None:
+        from vlmtui.media.gather import gather
+
         found = await asyncio.to_thread(gather, text, base=Path.cwd())
         for problem in found.problems:
             self._app.tell_error(problem)
@@ -247,6 +249,8 @@ class MessageAttachments(ChatPart):
     def action_page(self, text: str = "") -> None:
         """Replace an attachment by other pages of its file, or frames of an animation as images: `2`, `1-3` or `all`;
         `2 5` for page 2 of attachment 5."""
+        from vlmtui.media.pages import split_pages
+
         wanted, _, number = text.partition(" ")
         chosen = self._chosen(
             "document or animation", number.strip(), lambda item: item.pages > 1 or _is_animation(item)
@@ -260,6 +264,8 @@ class MessageAttachments(ChatPart):
         self._screen.start_dialog(partial(self._change_pages, token, pages))
 
     async def _change_pages(self, token: DraftToken, pages: Sequence[int]) -> None:
+        from vlmtui.media.gather import ASK_ABOVE
+
         question = f"Attach all {len(pages)} pages to the message?"
         if len(pages) > ASK_ABOVE and not await self._app.confirm(question, yes=f"Attach {len(pages)} pages"):
             return
@@ -278,6 +284,8 @@ class MessageAttachments(ChatPart):
 
     def action_sound(self, number: str = "") -> None:
         """Attach the audio track of video `number`; without a number, of the last video in the message."""
+        from vlmtui.media.pages import SOUND_OF
+
         chosen = self._chosen("video", number, lambda item: item.modality == "video")
         video = chosen[-1].attachment if chosen else None
         if video is None:
