@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rich.style import Style
@@ -77,30 +77,34 @@ class Composer(LongLineArea, inherit_bindings=False):
     }
     """
 
-    @dataclass
     class Submitted(Message):
         """Enter was pressed."""
 
-        text: str
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
 
-    @dataclass
     class PathsPasted(Message):
         """The pasted or dropped text consists only of paths of existing files, at least one of them a media file."""
 
-        paths: list[Path]
+        def __init__(self, paths: list[Path]) -> None:
+            super().__init__()
+            self.paths = paths
 
-    @dataclass
     class ScrollWanted(Message):
         """PageUp (-1) or PageDown (1) was pressed, to scroll the transcript."""
 
-        pages: int
+        def __init__(self, pages: int) -> None:
+            super().__init__()
+            self.pages = pages
 
-    @dataclass
     class MenuKey(Message):
         """A key was pressed that belongs to the open menu or question above the composer: `up`, `down`, `tab` or
         `escape`."""
 
-        key: str
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
 
     class SelectionWanted(Message):
         """↑ was pressed in an empty composer, to select a message."""
@@ -274,20 +278,22 @@ class ComposerPanel(Vertical):
     class MessageWritten(Message):
         """Send the draft: Enter was pressed, and all its files are loaded."""
 
-    @dataclass
     class CommandGiven(Message):
         """Enter was pressed after a slash command, which may be unknown."""
 
-        command: SlashCommand
+        def __init__(self, command: SlashCommand) -> None:
+            super().__init__()
+            self.command = command
 
     class DraftChanged(Message):
         """Text or attachments changed."""
 
-    @dataclass
     class FileChecked(Message):
         """A file was opened and attached, or can't be attached."""
 
-        outcome: Attachment | VlmtuiError
+        def __init__(self, outcome: Attachment | VlmtuiError) -> None:
+            super().__init__()
+            self.outcome = outcome
 
     def __init__(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, assert_never
 
@@ -65,11 +64,12 @@ class ChatScreen(Screen[None]):
     SCOPE = "chat"
     BINDINGS = bindings(SCOPE)
 
-    @dataclass
     class ConversationChanged(Message):
         """The conversation reported an event, e.g. the end of an answer."""
 
-        event: ConversationEvent
+        def __init__(self, event: ConversationEvent) -> None:
+            super().__init__()
+            self.event = event
 
     def __init__(self, app: VlmtuiApp, chat: Conversation) -> None:
         super().__init__()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
@@ -44,29 +43,32 @@ class Transcript(DocumentView):
     marked: var[Marked | None] = var(None)
     """The selected message or answer. When it scrolls out of view, a visible message is selected."""
 
-    @dataclass
     class EndSeen(Message):
         """The end of the conversation came into view, or left it."""
 
-        is_seen: bool
+        def __init__(self, is_seen: bool) -> None:
+            super().__init__()
+            self.is_seen = is_seen
 
     class Ticked(Message):
         """Another second has passed while an answer runs."""
 
-    @dataclass
     class Selected(Message):
         """A message or an answer was clicked."""
 
-        marked: Marked
-        branch: int
-        """-1: an arrow to the previous branch was clicked; 1: to the next; 0: no arrow."""
+        def __init__(self, marked: Marked, branch: int) -> None:
+            super().__init__()
+            self.marked = marked
+            self.branch = branch
+            """-1: an arrow to the previous branch was clicked; 1: to the next; 0: no arrow."""
 
-    @dataclass
     class OlderWanted(Message):
         """The view is near the oldest loaded exchange. The handler must load up to `limit` older exchanges and call
         `add_older`, even if there are none."""
 
-        limit: int
+        def __init__(self, limit: int) -> None:
+            super().__init__()
+            self.limit = limit
 
     def __init__(self, *, cache: Path, id: str | None = None) -> None:
         super().__init__(follows=True, id=id)

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -134,16 +133,17 @@ class DocumentView(ScrollView, can_focus=False):
     COMPONENT_CLASSES = {"document--marked", "document--found", "document--also-found", "document--hit"}
     ALLOW_SELECT = True
 
-    @dataclass
     class Clicked(Message):
         """A block was clicked."""
 
-        view: DocumentView
-        block: Block
-        what: object
-        """What `Block.clicked` returned."""
-        told: dict[str, object]
-        """The values of a text made with `clickable`."""
+        def __init__(self, view: DocumentView, block: Block, what: object, told: dict[str, object]) -> None:
+            super().__init__()
+            self.view = view
+            self.block = block
+            self.what = what
+            """What `Block.clicked` returned."""
+            self.told = told
+            """The values of a text made with `clickable`."""
 
         @property
         def control(self) -> DocumentView:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from textual import events
@@ -35,15 +34,16 @@ class AttachmentView(Widget):
     DEFAULT_CSS = "AttachmentView { width: 100%; height: auto; }"
     ALLOW_SELECT = False
 
-    @dataclass
     class Clicked(Message):
         """A view was clicked. The message has the attachments of this view and of all views beside it."""
 
-        attachments: Sequence[Attachment]
-        numbers: Sequence[int] | None
-        """Their numbers in the prompt; None: they are not in it."""
-        at: int
-        """The index of the clicked attachment."""
+        def __init__(self, attachments: Sequence[Attachment], numbers: Sequence[int] | None, at: int) -> None:
+            super().__init__()
+            self.attachments = attachments
+            self.numbers = numbers
+            """Their numbers in the prompt; None: they are not in it."""
+            self.at = at
+            """The index of the clicked attachment."""
 
     def __init__(
         self, attachment: Attachment, number: int | None, *, cache: Path, columns: int, rows: int, brief: bool = False

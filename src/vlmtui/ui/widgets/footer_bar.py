@@ -142,7 +142,8 @@ class FooterBar(Widget):
         """Choose the items again, and repaint if they have changed. Textual reports changed bindings after every key,
         even if they are the same."""
         self._is_due = False
-        if not self.is_attached or not self._is_ready:  # the screen was closed meanwhile
+        # Without a size, the first resize calls this again; not attached: the screen was closed meanwhile.
+        if not self.is_attached or not self._is_ready or not self.size:
             return
         if (items := self._items()) != self.items:
             self.items = items
