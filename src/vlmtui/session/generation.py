@@ -9,7 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -42,8 +42,10 @@ from vlmtui.inspection.thinking import ThinkingParts, split_thinking
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.dials import processor_arguments, structured_of, variables_of, with_arguments
-from vlmtui.session.structured import StructureCheck, check_structure
 from vlmtui.text import counted, one_line
+
+if TYPE_CHECKING:
+    from vlmtui.session.structured import StructureCheck
 
 
 class ThoughtMeter(msgspec.Struct):
@@ -360,6 +362,8 @@ async def check_end(answer: Answer, event: EngineEvent, sampling: Sampling) -> N
     """If the event finishes the answer and `sampling` requests a structure, check the answer against it. Call this
     before the answer takes the event."""
     if isinstance(event, Finished) and structured_of(sampling):
+        from vlmtui.session.structured import check_structure
+
         text = answer.parts(answer.text).answer
         answer.structure = await asyncio.to_thread(check_structure, sampling, text)
 

@@ -28,7 +28,6 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.exchange import Branch, exchanges_of
 from vlmtui.session.generation import Answer, PromptMode
 from vlmtui.session.settings import ChatSettings
-from vlmtui.session.structured import check_structure
 from vlmtui.store.records import ConversationId, GenerationRecord, StoredDraft, StoredModel, StoredTurn
 from vlmtui.text import one_line
 
@@ -206,6 +205,8 @@ class LoadedConversation(msgspec.Struct, frozen=True):
 def load_conversation(store: Store, *, conversation: ConversationId) -> LoadedConversation:
     """Read the active branch, the draft and the settings. An answer whose writer has died is then interrupted. Raises
     VlmtuiError if the conversation does not exist."""
+    from vlmtui.session.structured import check_structure
+
     found = store.conversation(conversation)
     newest = store.turns(conversation, limit=WINDOW)
     if any(turn.state == "running" for turn in newest) and not store.database.is_read_only and store.mark_interrupted():
