@@ -95,9 +95,11 @@ async def test_a_number_that_changes_moves_nothing(chatting: StartChat) -> None:
     async with chatting(["A ", "cat."], size=WIDE) as chat:
         await chat.say("What is this?")
         await chat.until(lambda: "tokens 2" in panel(chat, "answer"))
-        await chat.pilot.pause(0.3)
-        laid_out: list[object] = []
+        laid_out: list[object] = [None]
         chat.screen.screen_layout_refresh_signal.subscribe(chat.screen, laid_out.append)
+        while laid_out:  # until the answer and its title have their places
+            laid_out.clear()
+            await chat.pilot.pause(0.3)
         finished = chat.last.answer.outcome
         assert isinstance(finished, Finished)
         usage = msgspec.structs.replace(finished.usage, completion_tokens=73)

@@ -525,8 +525,8 @@ async def test_an_answer_of_another_model_is_completed_without_being_shown(
     worker = await host.open(other, client="before", keep_alive_s=None)
     worker.kept = kept
     async with started(make_app, host) as chat:
-        await chat.until(lambda: store.turn(answer).text == "One two three.")
-        assert store.turn(answer).state == "complete"
+        await chat.until(lambda: store.turn(answer).state == "complete")
+        assert store.turn(answer).text == "One two three."
         assert chat.controller.exchanges == []
 
 
