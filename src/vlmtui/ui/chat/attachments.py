@@ -133,7 +133,8 @@ class AttachmentBar(Vertical):
 
     @staticmethod
     def _say(line: Static, text: str) -> None:
-        line.update(text)
+        if line.content != text:  # an update lays out the screen
+            line.update(text)
         line.set_class(bool(text), "-shown")
 
     def _update_display(self) -> None:
