@@ -98,18 +98,22 @@ def test_the_order_of_patches_is_found_with_a_test_image(by_rows: bool) -> None:
     assert (layout, [one.tobytes() for one in found]) == ("patches", [image.tobytes()])
 
 
-def test_placed_patches_are_restored_without_padding() -> None:
+@pytest.mark.parametrize(
+    ("name", "of_frames"),
+    [("pixel_position_ids", "pixel_position_ids_videos"), ("image_position_ids", "video_position_ids")],
+)
+def test_placed_patches_are_restored_without_padding(name: str, of_frames: str) -> None:
     image = drawing(56, 42)
     flat = values(image).reshape(3, 3, 14, 4, 14).transpose(1, 3, 2, 4, 0).reshape(12, -1)
     order = np.random.default_rng(0).permutation(12)
     cells = np.array([(at % 4, at // 4) for at in range(12)])
     padded = np.concatenate([flat[order], np.zeros((5, flat.shape[1]), np.float32)])
     places = np.concatenate([cells[order], np.full((5, 2), -1)])
-    layout, found = shown({"pixel_values": padded, "pixel_position_ids": places})
+    layout, found = shown({"pixel_values": padded, name: places})
     assert (layout, [one.tobytes() for one in found]) == ("patches", [image.tobytes()])
-    frames = {"pixel_values_videos": np.stack([padded] * 2), "pixel_position_ids_videos": np.stack([places] * 2)}
+    frames = {"pixel_values_videos": np.stack([padded] * 2), of_frames: np.stack([places] * 2)}
     assert [one.tobytes() for one in shown(frames)[1]] == [image.tobytes()] * 2
-    assert shown({"pixel_values": padded[:, :-1], "pixel_position_ids": places})[1] == []
+    assert shown({"pixel_values": padded[:, :-1], name: places})[1] == []
 
 
 def test_a_chunk_of_frames_comes_back_frame_by_frame() -> None:

@@ -105,7 +105,8 @@ _FLAT_GRIDS = ("spatial_shapes", "image_grid_hws", "image_grid_hw", "grid_hws")
 _STRIPS = ("tgt_sizes", "video_tgt_sizes")
 _SQUARES = ("image_input_idx", "image_token_pooling", "video_token_pooling")
 """Outputs that identify Molmo's processors."""
-_PLACES = ("pixel_position_ids", "pixel_position_ids_videos")
+_PLACES = ("pixel_position_ids", "pixel_position_ids_videos", "image_position_ids", "video_position_ids")
+"""vLLM's names, and those of Transformers."""
 _SIDE_MIN = 8
 _NORMALISED_MAX = 16.0
 Floats = np.ndarray[Any, np.dtype[np.float32]]
