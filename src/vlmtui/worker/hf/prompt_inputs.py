@@ -15,7 +15,7 @@ from vlmtui.domain.conversation import ChatPrompt, Message, MessagesPrompt, Moda
 from vlmtui.domain.generation import MediaSpan, SeenMedium, View
 from vlmtui.errors import bad_input
 from vlmtui.worker.hf.failures import mismatch
-from vlmtui.worker.hf.media_items import VISUAL, MediaItem, patch_size_of, tensor_facts
+from vlmtui.worker.hf.media_items import PIXELS, VISUAL, MediaItem, patch_size_of, tensor_facts
 from vlmtui.worker.hf.processor_arguments import check_arguments, merged_arguments
 from vlmtui.worker.hf.rendering import TemplateProcesses, render_messages
 from vlmtui.worker.hf.seen_pixels import normalisation_of, write_seen
@@ -127,8 +127,11 @@ def _divided(
             yield from (positions[end - length : end] for end, length in zip(ends, counts, strict=True))
 
 
-def item_tensors(outputs: Mapping[str, Any], modality: Modality, index: int, count: int) -> dict[str, Any]:
-    """Return the tensors of one item, number `index` of `count` items of this modality."""
+def item_tensors(
+    outputs: Mapping[str, Any], modality: Modality, index: int, count: int, tokens: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Return the tensors of one item, number `index` of `count` items of this modality. `tokens`: how many tokens each
+    item takes; they divide a list of all items' tiles."""
     grid = next((outputs[name] for name in _GRIDS[modality] if name in outputs), None)
     found: dict[str, Any] = {}
     for name, value in outputs.items():
@@ -143,6 +146,11 @@ def item_tensors(outputs: Mapping[str, Any], modality: Modality, index: int, cou
             found[name] = value[index]
         elif rows == 1 and value.ndim > 1 and value.shape[1] == count:  # shape (1 prompt, images, …)
             found[name] = value[0, index]
+        elif name in PIXELS and tokens:
+            tiles = value[0] if value.ndim == 5 and rows == 1 else value
+            ends = [len(tiles) * one / sum(tokens) for one in accumulate(tokens, initial=0)]
+            if all(one.is_integer() for one in ends):
+                found[name] = tiles[int(ends[index]) : int(ends[index + 1])]
     return _unpadded(found)
 
 
@@ -332,8 +340,10 @@ def seen_media(
     for modality in VISUAL:
         count = sum(item.modality == modality for item in items)
         how = normalisation_of(processor, modality)
+        ids = [inputs.ids[one.offset : one.offset + one.length] for one in inputs.media if one.modality == modality]
+        tokens = [Counter(one).most_common(1)[0][1] for one in ids] if len(ids) == count else []
         for index in range(count):
-            data = item_tensors(inputs.tensors, modality, index, count)
+            data = item_tensors(inputs.tensors, modality, index, count, tokens)
             where = places.get((modality, index))
             ranges = [where] if where is not None else []
             seen.append(
