@@ -14,6 +14,8 @@ from PIL import Image, ImageDraw
 from vlmtui.domain.generation import View
 from vlmtui.paths import private_dir
 from vlmtui.session.opened_view import crop_region, difference_between, find_regions
+from vlmtui.worker.backends.vllm.requests import normalisation_by_model
+from vlmtui.worker.hf.prompt_inputs import item_tensors
 from vlmtui.worker.hf.seen_pixels import (
     IMAGES_MAX,
     Normalisation,
@@ -223,6 +225,33 @@ def test_files_are_private_numbered_and_limited(tmp_path: Path) -> None:
     with Image.open(medium.pictures[0].path) as first:
         assert first.getpixel((0, 0)) == (0, 0, 0)  # bytes are pixels as they are: nothing is normalised yet
     assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize(
+    ("modules", "white"),
+    [
+        ([([1 / 127.5] * 3, [-1.0] * 3)], 1.0),
+        ([([1.0], [0.0])], 255.0),
+        ([], 1.0),  # unknown: as the processor would
+    ],
+)
+def test_levels_are_compared_as_the_models_own_code_normalises_them(
+    tmp_path: Path, modules: list[tuple[list[float], list[float]]], white: float
+) -> None:
+    levels = {"pixel_values": np.full((3, 16, 16), 255, np.uint8)}
+    view = View(folder=str(private_dir(tmp_path / "seen")), values=True)
+    by_model = normalisation_by_model(modules)
+    medium = write_seen(levels, HALF, by_model, modality="image", index=0, ranges=[], view=view, request_id="a")
+    assert np.load(medium.values[0]) == pytest.approx(white)
+
+
+@pytest.mark.parametrize("rows", [lambda tiles: tiles, lambda tiles: tiles[None]])
+def test_the_tiles_of_several_images_are_divided_by_their_tokens(rows: Any) -> None:
+    tiles = np.arange(7, dtype=np.float32).repeat(3 * 8 * 8).reshape(7, 3, 8, 8)
+    outputs = {"pixel_values": rows(tiles)}
+    parts = [item_tensors(outputs, "image", at, 2, (20, 8))["pixel_values"] for at in range(2)]
+    assert [part[:, 0, 0, 0].tolist() for part in parts] == [[0, 1, 2, 3, 4], [5, 6]]
+    assert item_tensors(outputs, "image", 0, 2, (20, 9)) == {}, "not in whole tiles"
 
 
 def test_tokens_are_divided_only_if_the_division_is_certain() -> None:

@@ -61,6 +61,16 @@ def _swap_mean_and_std(folder: Path) -> None:
     _edit(folder, swap)
 
 
+def _unstated_mean_and_std(folder: Path) -> None:
+    """The processor's class has its own, and vLLM takes that for "no normalisation" (vllm-unstated-normalisation)."""
+
+    def leave_out(own: dict[str, Any]) -> None:
+        for name in ("do_normalize", "do_rescale", "image_mean", "image_std"):
+            own.pop(name, None)
+
+    _edit(folder, leave_out)
+
+
 def _resample_bilinear(folder: Path) -> None:
     def change(own: dict[str, Any]) -> None:
         assert own.get("resample", 3) == 3, "the sound model resizes otherwise than bicubic"
@@ -109,6 +119,7 @@ def _scale_one_layer(folder: Path) -> None:
 
 FAULTS = (
     Fault("mean and std swapped", _swap_mean_and_std, Stage.PIXELS, PixelStep.NORMALISATION),
+    Fault("mean and std not stated", _unstated_mean_and_std, Stage.PIXELS, PixelStep.LEVELS),
     Fault("bilinear instead of bicubic", _resample_bilinear, Stage.PIXELS, PixelStep.RESAMPLING),
     Fault("images of fewer pixels", _as_it_is, Stage.PLACES, engine_args=FEWER_PIXELS),
     Fault("one token more", _one_token_more, Stage.TOKENS),

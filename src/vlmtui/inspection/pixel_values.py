@@ -18,6 +18,8 @@ _LEVEL = 1 / 255 / 0.2
 """The largest normalised difference of two adjacent levels: processors have a standard deviation of at least 0.2."""
 _FIT = 0.02
 """The largest residual of a linear fit, as a share of the values' standard deviation."""
+_NORMALISED_MAX = 16.0
+"""Levels of 0 to 255 go above it, and normalised values are far smaller."""
 
 
 class PixelStep(StrEnum):
@@ -25,6 +27,7 @@ class PixelStep(StrEnum):
 
     COUNT = "tiles"
     SIZE = "size"
+    LEVELS = "missing normalisation"
     NORMALISATION = "normalisation"
     CHANNELS = "channel order"
     ROUNDING = "rounding"
@@ -93,7 +96,8 @@ def _step(ours: Floats, theirs: Floats, largest: float) -> PixelStep:
         (ours[at].ravel(), theirs[at].ravel()) if ours.ndim == 3 else (ours.ravel(), theirs.ravel()) for at in channels
     ]
     if all(_is_linear(one, other) for one, other in pairs):
-        return PixelStep.NORMALISATION
+        is_levels = [side.max() > _NORMALISED_MAX for side in (ours, theirs)]
+        return PixelStep.LEVELS if is_levels[0] != is_levels[1] else PixelStep.NORMALISATION
     return PixelStep.RESAMPLING
 
 

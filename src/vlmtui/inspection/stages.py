@@ -129,6 +129,8 @@ _WHERE: dict[Stage, str] = {
 _WHERE_PIXELS: dict[PixelStep, str] = {
     PixelStep.COUNT: "The processors cut the image into other tiles: compare their limits of tiles.",
     PixelStep.SIZE: "The processors resize to another size: compare size, min_pixels and max_pixels.",
+    PixelStep.LEVELS: "A model gets levels of 0 to 255, and has nothing that normalises them. In vLLM, "
+    "--engine-arg mm_device_do_normalize=false leaves it to the processor.",
     PixelStep.NORMALISATION: "The values are a linear function of the reference's: compare image_mean, image_std and "
     "rescale_factor.",
     PixelStep.CHANNELS: "Red and blue are exchanged.",

@@ -266,6 +266,7 @@ def pictures(kind: str) -> tuple[Floats, Floats]:
     more = np.clip(levels + rng.integers(0, 2, levels.shape), 0, 255)
     others = {
         "same": sound,
+        "levels": levels,
         "swapped": (levels / 255 - std) / mean,
         "red and blue": sound[::-1].copy(),
         "one level": (more / 255 - mean) / std,
@@ -279,6 +280,7 @@ def pictures(kind: str) -> tuple[Floats, Floats]:
     ("kind", "step"),
     [
         ("same", None),
+        ("levels", PixelStep.LEVELS),
         ("swapped", PixelStep.NORMALISATION),
         ("red and blue", PixelStep.CHANNELS),
         ("one level", PixelStep.ROUNDING),

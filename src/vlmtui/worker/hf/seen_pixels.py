@@ -216,6 +216,7 @@ def images_in(data: Mapping[str, Any], how: Normalisation) -> tuple[_Layout, str
 def write_seen(
     data: Mapping[str, Any],
     how: Normalisation,
+    by_model: Normalisation | None = None,
     *,
     modality: Modality,
     index: int,
@@ -225,7 +226,8 @@ def write_seen(
 ) -> SeenMedium:
     """Write an attachment's processed images as PNG files into the view's folder, and return them as a list.
 
-    `data`: the attachment's tensors. `ranges`: offset and length of each run of the attachment's tokens in the prompt.
+    `data`: the attachment's tensors. `by_model`: how the model itself normalises levels of 0 to 255; None: as the
+    processor would. `ranges`: offset and length of each run of the attachment's tokens in the prompt.
     With `view.values`, also write the normalised values as NumPy files. Raises VlmtuiError if the folder is not private
     or writing fails.
     """
@@ -233,8 +235,9 @@ def write_seen(
     if not folder.is_absolute() or not is_private_dir(folder):
         raise bad_input("The folder for what the model sees is not a private folder of yours.")
     layout, name, images = images_in(data, how)
-    by_model = how
+    levels_by: Normalisation | None = None
     if name and _are_levels(data[name]):
+        levels_by = by_model or how
         how = msgspec.structs.replace(how, mean=(0.0,), std=(1 / 255,))
     prefix = "".join(char for char in request_id if char.isascii() and char.isalnum())[:64]
     stem = folder / f"{prefix}-{modality}-{index}"
@@ -252,7 +255,7 @@ def write_seen(
         ),
         is_exact=how.mean is not None and how.std is not None,
         left_out=len(values) - len(written),
-        values=_write_values(data.get(name), values[: len(written)], how, by_model, stem) if view.values else (),
+        values=_write_values(data.get(name), values[: len(written)], levels_by, stem) if view.values else (),
     )
 
 
@@ -270,21 +273,18 @@ def _write_images(values: Sequence[Floats], how: Normalisation, stem: Path) -> l
     return written
 
 
-def _write_values(
-    tensor: Any, images: Sequence[Floats], how: Normalisation, by_model: Normalisation, stem: Path
-) -> tuple[str, ...]:
+def _write_values(tensor: Any, images: Sequence[Floats], by_model: Normalisation | None, stem: Path) -> tuple[str, ...]:
     """Write the values that the model computes with as NumPy files. If the layout is unknown, writes the whole
     `tensor`.
 
-    `how`: the processor's normalisation. `by_model`: the model's own, which differs from `how` if the model normalises
-    the pixel values itself.
+    `by_model`: how the model normalises the images' values; None: the processor has done it.
     """
     found = list(images)
     if not found and hasattr(tensor, "shape") and _floats(tensor).size <= 3 * _PIXELS_MAX:
         found = [_floats(tensor)]
     files = []
     for number, values in enumerate(found):
-        if how is not by_model and images:
+        if by_model is not None and images:
             values = by_model.normalised(values)
         content = BytesIO()
         np.save(content, np.ascontiguousarray(values, np.float32), allow_pickle=False)

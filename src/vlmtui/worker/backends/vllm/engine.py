@@ -57,6 +57,7 @@ from vlmtui.worker.backends.vllm.requests import (
     aborted,
     as_chunks,
     check_placeholders,
+    normalisation_by_model,
     sampling_parameters,
     scored_delta,
     scoring_parameters,
@@ -65,7 +66,12 @@ from vlmtui.worker.backends.vllm.requests import (
     used_sampling,
     with_answer,
 )
-from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION, keep_arguments_apart
+from vlmtui.worker.backends.vllm.worker_extension import (
+    CLOSE_LISTENERS,
+    OWN_NORMALISATION,
+    WORKER_EXTENSION,
+    keep_arguments_apart,
+)
 from vlmtui.worker.health import limit_memory
 from vlmtui.worker.hf.failures import mismatch
 from vlmtui.worker.hf.media_items import (
@@ -91,6 +97,7 @@ from vlmtui.worker.hf.rendering import (
     template_of,
     with_image_urls,
 )
+from vlmtui.worker.hf.seen_pixels import Normalisation
 from vlmtui.worker.hf.template_variables import read_variables
 from vlmtui.worker.hf.vocabulary import DeltaBuffer, VocabularyReader, eos_ids, tokenizer_facts
 from vlmtui.worker.loaded_files import folder_signature, own_adapter_folder
@@ -277,6 +284,8 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
     if is_closed:
         _log.info("closed %s TCP listeners of the engine", sum(await llm.collective_rpc(CLOSE_LISTENERS)))
     engine = VllmEngine(llm, spec, arguments, notes)
+    if is_closed and getattr(llm.model_config.multimodal_config, "mm_device_do_normalize", False):
+        engine.by_model = normalisation_by_model((await llm.collective_rpc(OWN_NORMALISATION))[0])
     report(LoadStep(LoadStage.WARMUP, "first request"))
     await engine.warm_up()
     return engine
@@ -296,6 +305,8 @@ class VllmEngine:
         self._media_spans = MediaSpans(patch_size_of(llm.model_config.hf_config))
         self._audio_rate = audio_rate_of(getattr(self._renderer, "mm_processor", None))
         self._takes_chunks = bool(getattr(llm.model_config.hf_config, "use_unified_vision_chunk", False))
+        self.by_model: Normalisation | None = None
+        """How the model normalises levels of 0 to 255; None: unknown, or its processor does."""
         self.info = msgspec.structs.replace(read_engine_info(llm, spec, arguments), notes=notes)
         self._adapters = AdapterShelf(spec, arguments, on_cpu=self.info.device == "cpu")
         self._templates = TemplateProcesses(self._tokenizer, self.info.max_model_len)
@@ -363,7 +374,7 @@ class VllmEngine:
         ready = self._prompt_ready(request, rendered)
         if request.view is not None:
             render = partial(self._render, is_sent=False)
-            seen = await seen_media(request, request.view, items, rendered, self._processor(), render)
+            seen = await seen_media(request, request.view, items, rendered, self._processor(), render, self.by_model)
             ready = msgspec.structs.replace(ready, seen=seen)
         yield ready
         yield _finished(request.request_id, "stop", None)

@@ -19,7 +19,15 @@ from vlmtui.domain.template import TEMPLATE
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.hf.failures import mismatch
 from vlmtui.worker.hf.media_items import CHUNKS, MODALITIES, VISUAL, MediaItem, of_modality
-from vlmtui.worker.hf.seen_pixels import BLACK, WHITE, blank_items, measured, normalisation_of, write_seen
+from vlmtui.worker.hf.seen_pixels import (
+    BLACK,
+    WHITE,
+    Normalisation,
+    blank_items,
+    measured,
+    normalisation_of,
+    write_seen,
+)
 from vlmtui.worker.hf.vocabulary import VocabularyReader, stop_token_id, token_logprob
 
 _SEEDS = 2**31
@@ -242,22 +250,38 @@ async def seen_media(
     rendered: Mapping[str, Any],
     processor: Any,
     render: Callable[[RenderRequest, list[MediaItem]], Awaitable[Any]],
+    by_model: Normalisation | None,
 ) -> tuple[SeenMedium, ...]:
     """Write every processed image and video frame as the model sees it into the view's folder.
 
-    `rendered`: the engine's input. `render`: makes such an input from a request and other media. If the processor does
-    not report its normalisation, it is measured on black and white images. Raises VlmtuiError if the folder is not
-    private, or a file cannot be written.
+    `rendered`: the engine's input. `render`: makes such an input from a request and other media. `by_model`: see
+    `write_seen`. If the processor does not report its normalisation, it is measured on black and white images. Raises
+    VlmtuiError if the folder is not private, or a file cannot be written.
     """
-    seen = await asyncio.to_thread(_write, request.request_id, view, rendered, (), processor)
+    seen = await asyncio.to_thread(_write, request.request_id, view, rendered, (), processor, by_model)
     if all(medium.is_exact for medium in seen):
         return seen
     blank = [await render(request, blank_items(items, level)) for level in (BLACK, WHITE)]
-    return await asyncio.to_thread(_write, request.request_id, view, rendered, blank, processor)
+    return await asyncio.to_thread(_write, request.request_id, view, rendered, blank, processor, by_model)
+
+
+def normalisation_by_model(found: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Normalisation | None:
+    """Return how a model normalises levels of 0 to 255, by the factors and offsets of its modules for that; None if it
+    has none."""
+    if not found:
+        return None
+    factors, offsets = found[0]
+    std = tuple(1 / (255 * factor) for factor in factors)
+    return Normalisation(tuple(-offset * one for offset, one in zip(offsets, std, strict=True)), std)
 
 
 def _write(
-    request_id: str, view: View, rendered: Mapping[str, Any], blank: Sequence[Mapping[str, Any]], processor: Any
+    request_id: str,
+    view: View,
+    rendered: Mapping[str, Any],
+    blank: Sequence[Mapping[str, Any]],
+    processor: Any,
+    by_model: Normalisation | None,
 ) -> tuple[SeenMedium, ...]:
     seen = []
     for modality in VISUAL:
@@ -268,6 +292,7 @@ def _write(
             written = write_seen(
                 data,
                 measured(how, *(one[index] for one in blanks)) if blanks else how,
+                by_model,
                 modality=modality,
                 index=index,
                 ranges=_runs(places[index]) if index < len(places) else [],

@@ -62,6 +62,8 @@ WORKER_EXTENSION = f"{__name__}.WorkerExtension"
 """The import path of the class below, for vLLM's argument `worker_extension_cls`."""
 CLOSE_LISTENERS = "close_listeners"
 """The method's name, for `collective_rpc`."""
+OWN_NORMALISATION = "own_normalisation"
+"""The method's name, for `collective_rpc`."""
 _SO_ATTACH_FILTER = 26
 _LOOPBACK = "lo"
 _RETURN = 0x06
@@ -84,6 +86,19 @@ class WorkerExtension:
                     if one.status == psutil.CONN_LISTEN and one.fd >= 0:
                         closed += _close(one.fd)
         return closed
+
+    def own_normalisation(self) -> list[tuple[list[float], list[float]]]:
+        """Return by channel the factors and the offsets that the loaded model's own modules apply to levels of 0 to
+        255; those of a module that leaves them as they are: 1 and 0. Empty if the model has no such module."""
+        from vllm.model_executor.layers.fusion.mm_input_norm import FusedMMInputNorm, IdentityInputNorm
+
+        found: list[tuple[list[float], list[float]]] = []
+        for one in self.get_model().modules():  # type: ignore[attr-defined]  # vLLM's worker has it
+            if isinstance(one, FusedMMInputNorm):
+                found.append((one.weight.tolist(), one.bias.tolist()))
+            elif isinstance(one, IdentityInputNorm):
+                found.append(([1.0], [0.0]))
+        return found
 
 
 def _close(descriptor: int) -> bool:
