@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -21,7 +22,8 @@ from vlmtui.worker.backends.transformers.sampling import (
     TokenChooser,
     plan_sampling,
 )
-from vlmtui.worker.hf.prompt_inputs import runs_of
+from vlmtui.worker.hf.media_items import MediaItem
+from vlmtui.worker.hf.prompt_inputs import PromptBuilder, runs_of
 
 torch = pytest.importorskip("torch")
 EOS = 7
@@ -230,3 +232,15 @@ def test_a_model_without_image_tokens_is_recognised() -> None:
 
     assert "by cross-attention: each takes one token" in cross_attention_note(mllama_config(263))
     assert cross_attention_note(LlavaConfig()) == ""
+
+
+def test_llama_4s_image_is_its_patches_not_its_placeholder() -> None:
+    class Processor:
+        img_patch_token, image_token_id = "<|patch|>", 1
+
+        def __call__(self, text: list[str], images: list[object], **given: object) -> dict[str, object]:
+            return {"input_ids": torch.tensor([[9, 1, 2, 2, 2, 2, 9]])}
+
+    builder = PromptBuilder(Processor(), None, SimpleNamespace(image_token_index=2))
+    (span,) = builder.build("<|image|>", [MediaItem("image", None, "")], special_tokens=False).media
+    assert (span.offset, span.tokens) == (2, 4)

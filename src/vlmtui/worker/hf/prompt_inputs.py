@@ -193,7 +193,9 @@ class PromptBuilder:
         self.processor = processor
         self._tokenizer = tokenizer
         self._arguments = arguments or {}
-        self._tokens = media_tokens(processor, config)
+        # Llama 4's processor names the placeholder's token, and only the config that of a tile's patches.
+        sources = (config, processor) if hasattr(processor, "img_patch_token") else (processor, config)
+        self._tokens = media_tokens(*sources)
         self._patch_size = patch_size_of(config)
 
     @property
