@@ -10,14 +10,18 @@ from zlib import crc32
 
 def fill(model: Any, seed: int = 0) -> Any:
     """Fill a torch model: matrices with 1.5 over the root of their inputs, norms and gates with 1, the rest with small
-    numbers; those of a parameter depend on its name and the seed alone. Returns the model."""
+    numbers; those of a parameter depend on its name and the seed alone. Returns the model.
+
+    Gemma scales its embeddings up, and its head is the same matrix: with larger numbers one token has all the
+    probability, whatever comes before it."""
     import torch
 
+    of_tokens = 0.1 if "gemma" in type(model).__name__.lower() else 0.5
     with torch.no_grad():
         for name, value in model.named_parameters():
             generator = torch.Generator().manual_seed(crc32(name.encode()) + seed)
             if value.ndim >= 2 and "embed" in name:
-                value.copy_(torch.randn(value.shape, generator=generator) * 0.5)
+                value.copy_(torch.randn(value.shape, generator=generator) * (of_tokens if "tokens" in name else 0.5))
             elif value.ndim >= 2:
                 inputs = value[0].numel()
                 value.copy_(torch.randn(value.shape, generator=generator) * 1.5 / inputs**0.5)

@@ -51,9 +51,7 @@ _TURNS = """{{ bos_token }}
 """Gemma's template: the assistant is called "model", a system message goes into the first turn, and roles alternate."""
 
 
-def gemma_tokenizer(
-    folder: Path, special: tuple[str, ...], template: str | None, *, size: int = 0, **names: Any
-) -> dict[str, int]:
+def gemma_tokenizer(folder: Path, special: tuple[str, ...], template: str | None, **names: Any) -> dict[str, int]:
     """A Gemma tokenizer; `names` says what the processor finds its special tokens by."""
     return write_tokenizer(
         folder,
@@ -63,7 +61,6 @@ def gemma_tokenizer(
         pad="<pad>",
         unk="<unk>",
         words=NEW_LINES,
-        size=size,
         add_bos=True,
         chat_template=template,
         **names,
@@ -148,17 +145,17 @@ def gemma3n(folder: Path) -> None:
         "image_token": "<image_soft_token>", "boi_token": "<start_of_image>", "eoi_token": "<end_of_image>",
         "audio_token": "<audio_soft_token>", "boa_token": "<start_of_audio>", "eoa_token": "<end_of_audio>",
     }  # fmt: skip
-    text_tokens = 288
-    ids = gemma_tokenizer(folder, (*TURNS, *names.values()), turns("<image_soft_token>"), size=text_tokens, **names)
+    ids = gemma_tokenizer(folder, (*TURNS, *names.values()), turns("<image_soft_token>"), **names)
     decoder = text_model(
-        ids[""], intermediate_size=128, num_hidden_layers=4, num_kv_shared_layers=2, hidden_size_per_layer_input=32,
-        vocab_size_per_layer_input=ids[""], laurel_rank=16, sliding_window=512, activation_sparsity_pattern=[0.0] * 4,
+        ids[""] + 16, intermediate_size=128, num_hidden_layers=4, num_kv_shared_layers=2, laurel_rank=16,
+        hidden_size_per_layer_input=32, vocab_size_per_layer_input=ids[""], sliding_window=512,
+        activation_sparsity_pattern=[0.0] * 4,
         layer_types=["sliding_attention", "full_attention"] * 2,
     )  # fmt: skip
-    eyes = {"vocab_size": 8, "vocab_offset": ids[""] - 16, "model_args": {"channel_multiplier": 0.125}}
+    eyes = {"vocab_size": 8, "vocab_offset": ids[""], "model_args": {"channel_multiplier": 0.125}}
     ears = {
         "hidden_size": 64, "conf_num_attention_heads": 2, "conf_num_hidden_layers": 1, "vocab_size": 8,
-        "vocab_offset": ids[""] - 8, "sscp_conv_channel_size": [16, 8],
+        "vocab_offset": ids[""] + 8, "sscp_conv_channel_size": [16, 8],
     }  # fmt: skip
     config = Gemma3nConfig(
         text_config=decoder, audio_config=ears, vision_config=eyes,
