@@ -15,7 +15,7 @@ from vlmtui.domain.engine import FITTED, LoadSpec, LoadStage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.transformers.engine import BACKEND, AnswerReader
-from vlmtui.worker.backends.transformers.loading import cross_attention_note, read_arguments
+from vlmtui.worker.backends.transformers.loading import cross_attention_note, read_arguments, repair_positions
 from vlmtui.worker.backends.transformers.sampling import (
     Logprobs,
     SamplingPlan,
@@ -232,6 +232,20 @@ def test_a_model_without_image_tokens_is_recognised() -> None:
 
     assert "by cross-attention: each takes one token" in cross_attention_note(mllama_config(263))
     assert cross_attention_note(LlavaConfig()) == ""
+
+
+def test_only_paddleocrs_positions_are_repaired_and_only_once() -> None:
+    class PaddleOCRVisionEmbeddings:
+        interpolation_align_corners = True
+
+    class Qwen3VLVisionModel(PaddleOCRVisionEmbeddings):
+        pass
+
+    modules = [PaddleOCRVisionEmbeddings(), Qwen3VLVisionModel()]
+    model = SimpleNamespace(modules=lambda: modules)
+    assert repair_positions(model)
+    assert [one.interpolation_align_corners for one in modules] == [False, True]
+    assert not repair_positions(model)
 
 
 def test_llama_4s_image_is_its_patches_not_its_placeholder() -> None:
