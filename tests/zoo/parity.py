@@ -49,13 +49,11 @@ BACKENDS = ("vllm", "transformers")
 TOKENS = 8
 FAMILIES = (
     "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "llava-next", "llava-onevision", "mantis", "pixtral_hf", "mistral3",
-    "idefics3", "smolvlm", "blip-2", "glm4_1v", "glm4_5v", "exaone4_5", "granite4_vision",
+    "idefics3", "smolvlm", "blip-2", "glm4_1v", "glm4_5v", "glm_ocr", "exaone4_5", "granite4_vision", "qwen3_vl_moe",
+    "llama4", "paddleocr_vl", "hunyuan_vl", "gemma4", "gemma3n",
 )  # fmt: skip
 """The families that are known to be alike."""
-MORE = (
-    "qwen3_vl_moe", "llama4", "paddleocr_vl", "hunyuan_vl",
-    "gemma4", "gemma3n", "qwen3_5", "paligemma", "gemma3", "lightonocr", "aya_vision", "command_a_vision", "glm_ocr",
-)  # fmt: skip
+MORE = ("qwen3_5", "paligemma", "gemma3", "lightonocr", "aya_vision", "command_a_vision")
 """Compared for the page, too, alike or not."""
 SAMPLING = Sampling(
     temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0,
