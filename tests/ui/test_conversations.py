@@ -142,7 +142,7 @@ def listing(plain_chat: None, make_app: MakeApp, tmp_path: Path, monkeypatch: py
         opened: list[ConversationId] = []
         monkeypatch.setattr(app.stored, "open", lambda id, turn, words: opened.append(id))
         async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda: isinstance(app.screen, PlainChat))
+            await until(pilot, lambda: isinstance(app.screen, PlainChat) and app.key_queue.is_open)
             screen = ConversationsScreen(keeper, open_id=ids[open_title] if open_title else None)
             app.push_screen(screen)
             await until(pilot, lambda: app.screen is screen and bool(screen.query("#count")))
