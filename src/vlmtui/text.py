@@ -68,6 +68,11 @@ def quoted(text: str, *, longest: int = 60) -> str:
     return "“" + one_line("".join(_SPACE.get(char, char) for char in text)) + "”"
 
 
+def cut(text: str, longest: int) -> str:
+    """Return at most so many characters of `text`, with … for what was cut off."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 def is_number(text: str) -> bool:
     """Return whether `text` is a whole number of at most nine digits: `int` raises for thousands of digits."""
     return text.isdecimal() and len(text) <= _DIGITS_MAX

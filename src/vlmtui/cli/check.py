@@ -79,7 +79,7 @@ from vlmtui.session.check.sight import ASKED, SentImage, SightOutcome, draw_imag
 from vlmtui.session.engines import is_remote
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.lanes import HERE
-from vlmtui.text import one_line
+from vlmtui.text import cut, one_line
 
 DIFFERS = 1
 """Exit code: a stage differs, or the engine does not see."""
@@ -626,16 +626,12 @@ def _sections(lab: Lab, cases: Sequence[CheckCase]) -> list[Section]:
         found.append(Section("Images of difficult sizes", ("image", "expected", "counted", ""), rows, lines))
     if lab.questions:
         rows = [
-            [one.skill, one_line(one.asked), _cut(one_line(one.seen)), one.expected, one.outcome.value]
+            [one.skill, one_line(one.asked), cut(one_line(one.seen), _ANSWER_MAX), one.expected, one.outcome.value]
             for one in lab.questions
         ]
         lines = [_VERDICTS[sees(lab.questions)]]
         found.append(Section("Questions about images", ("about", "question", "answer", "expected", ""), rows, lines))
     return found
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _ANSWER_MAX else f"{text[: _ANSWER_MAX - 1]}…"
 
 
 def _count(tokens: int | None) -> str:

@@ -114,6 +114,11 @@ class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
     logprob: float
     top: tuple[Candidate, ...] = ()
 
+    @property
+    def by_id(self) -> dict[int, float]:
+        """The log-probabilities of this token and of the most likely ones, by id."""
+        return {self.token_id: self.logprob} | {one.token_id: one.logprob for one in self.top}
+
 
 class MediaSpan(msgspec.Struct, frozen=True, kw_only=True):
     """Where the engine placed an attachment's tokens in the prompt."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from vlmtui.inspection.sequence_diff import Operation, common_start, diff_blocks
-from vlmtui.text import one_line
+from vlmtui.text import cut, one_line
 
 _CJK = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORDS = re.compile(rf"\s+|[{_CJK}]|[^\W{_CJK}]+|[^\w\s]")
@@ -89,9 +89,4 @@ def tally_text(answers: Iterable[str]) -> str:
         return "Both answers are equal." if total == 2 else f"All {total} answers are equal."
     if len(found) == total:
         return f"{total} different answers."
-    return " · ".join(f"{count} × “{_quoted(answer)}”" for answer, count in found)
-
-
-def _quoted(answer: str) -> str:
-    line = one_line(answer)
-    return line if len(line) <= _QUOTE_MAX else f"{line[: _QUOTE_MAX - 1]}…"
+    return " · ".join(f"{count} × “{cut(one_line(answer), _QUOTE_MAX)}”" for answer, count in found)

@@ -40,10 +40,9 @@ def _shares(
         return dict.fromkeys(rest, _Share(shared=1.0))
     found = dict.fromkeys(rest, _Share())
     here = logprobs[at]
-    candidates = {here.token_id: here.logprob} | {one.token_id: one.logprob for one in here.top}
     parted: dict[str, dict[str, _Share]] = {}
     """How the labels after a text are told apart, by this text: tokens may differ in white space only."""
-    for token, logprob in candidates.items():
+    for token, logprob in here.by_id.items():
         text = vocabulary[token].text if token in vocabulary else ""
         text = text if at else text.lstrip()
         among = {label: left[len(text) :] for label, left in rest.items() if text and left.startswith(text)}

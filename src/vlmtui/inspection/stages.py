@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from enum import StrEnum
 
 import msgspec
@@ -13,6 +13,7 @@ from vlmtui.domain.conversation import Modality
 from vlmtui.domain.generation import MediaSpan, SeenMedium, TokenLogprob
 from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.pixel_values import PixelDifference, PixelStep, compare_values, read_pixel_values
+from vlmtui.inspection.sequence_diff import common_start
 from vlmtui.text import nats
 
 LIKELY = 1e-3
@@ -192,7 +193,7 @@ def _text(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
         return StageResult(Stage.TEXT, StageOutcome.UNKNOWN, "a side doesn't tell the text before the tokenizer")
     if ours.text == theirs.text:
         return StageResult(Stage.TEXT, StageOutcome.SAME, f"{len(ours.text):,} characters")
-    at = _first_difference(ours.text, theirs.text)
+    at = common_start(ours.text, theirs.text)
     shown = " and ".join(repr(one.text[max(0, at - 8) : at + _SHOWN]) for one in (ours, theirs))
     return StageResult(Stage.TEXT, StageOutcome.DIFFERS, f"from character {at} on: {shown}")
 
@@ -205,7 +206,7 @@ def _tokens(ours: CheckedSide, theirs: CheckedSide) -> StageResult:
         left, right = _without_media(ours, around), _without_media(theirs, around)
     if left == right:
         return StageResult(Stage.TOKENS, StageOutcome.SAME, f"{sum(one != _MARK for one in left):,} tokens of text")
-    at = _first_difference(left, right)
+    at = common_start(left, right)
     shown = " and ".join(_words(ids[at : at + 3], side) for ids, side in ((left, ours), (right, theirs)))
     counts = f"{len(left):,} and {len(right):,} tokens; " if len(left) != len(right) else ""
     return StageResult(Stage.TOKENS, StageOutcome.DIFFERS, f"{counts}from token {at} of the text on: {shown}")
@@ -293,7 +294,7 @@ def _at_equal_tokens(ours: CheckedSide, theirs: CheckedSide) -> list[Pair]:
     otherwise those of the answers, as far as they are equal, and of the next token."""
     if ours.fixed and theirs.fixed:
         return list(zip(ours.fixed, theirs.fixed, strict=False))
-    at = _first_difference(ours.answer_ids, theirs.answer_ids)
+    at = common_start(ours.answer_ids, theirs.answer_ids)
     return list(zip(ours.logprobs[: at + 1], theirs.logprobs[: at + 1], strict=False))
 
 
@@ -320,7 +321,7 @@ def _answer(ours: CheckedSide, theirs: CheckedSide, limit: Limit) -> StageResult
     """Compare the answers by token ids if both are known, and by text. Where they first differ, both tokens may be
     equally likely within the limit."""
     is_known = bool(ours.answer_ids) and bool(theirs.answer_ids)
-    at = _first_difference(ours.answer_ids, theirs.answer_ids)
+    at = common_start(ours.answer_ids, theirs.answer_ids)
     if is_known and at < max(len(ours.answer_ids), len(theirs.answer_ids)):
         tokens = [_words(side.answer_ids[at : at + 1], ours, theirs) + _likely(side, at) for side in (ours, theirs)]
         if _is_tie(ours, theirs, at, limit):
@@ -330,7 +331,7 @@ def _answer(ours: CheckedSide, theirs: CheckedSide, limit: Limit) -> StageResult
     # An answer that ends within a character has one or several of these signs, or none.
     left, right = (side.answer.rstrip("\N{REPLACEMENT CHARACTER}") for side in (ours, theirs))
     if left != right:
-        at = _first_difference(left, right)
+        at = common_start(left, right)
         shown = " and ".join(repr(one[at : at + _SHOWN]) for one in (left, right))
         return StageResult(Stage.ANSWER, StageOutcome.DIFFERS, f"from character {at} on: {shown}")
     return StageResult(
@@ -347,7 +348,7 @@ def _is_tie(ours: CheckedSide, theirs: CheckedSide, at: int, limit: Limit) -> bo
         return False
     chosen = ours.answer_ids[at], theirs.answer_ids[at]
     for side in (ours, theirs):
-        known = _values(side.logprobs[at])
+        known = side.logprobs[at].by_id
         if not all(token in known for token in chosen):
             return False
         if abs(known[chosen[0]] - known[chosen[1]]) > 2 * limit.of(max(known[one] for one in chosen)):
@@ -375,7 +376,7 @@ def _likely_tokens(left: TokenLogprob, right: TokenLogprob) -> Iterator[tuple[in
 
     A token that a side does not report is at most as likely as the least likely token that it does report.
     """
-    ours, theirs = _values(left), _values(right)
+    ours, theirs = left.by_id, right.by_id
     for token in dict.fromkeys((*ours, *theirs)):
         one, other = ours.get(token), theirs.get(token)
         if max(one if one is not None else -math.inf, other if other is not None else -math.inf) < math.log(LIKELY):
@@ -385,10 +386,6 @@ def _likely_tokens(left: TokenLogprob, right: TokenLogprob) -> Iterator[tuple[in
         if other is None:
             other = min(one, *theirs.values())
         yield token, one, other
-
-
-def _values(one: TokenLogprob) -> Mapping[int, float]:
-    return {one.token_id: one.logprob} | {other.token_id: other.logprob for other in one.top}
 
 
 def _name(item: Item) -> str:
@@ -445,8 +442,3 @@ def _words(ids: Sequence[int], *sides: CheckedSide) -> str:
         known |= side.words
     shown = (("(image)" if one == _MARK else f"{known.get(one, '')!r} ({one})") for one in ids)
     return " ".join(shown) or "the end"
-
-
-def _first_difference(ours: Sequence[object], theirs: Sequence[object]) -> int:
-    pairs = enumerate(zip(ours, theirs, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(ours), len(theirs)))

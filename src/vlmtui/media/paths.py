@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote, unquote_to_bytes, urlsplit, urlunsplit
 
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
-from vlmtui.text import one_line
+from vlmtui.text import cut, one_line
 
 _LONGEST = 8000
 _SHOWN_LONGEST = 120
@@ -47,8 +47,7 @@ def address_file_name(url: str) -> str:
 
 def shown_address(url: str) -> str:
     """Return an address for display: one line, without credentials, query and fragment, which may be secret."""
-    text = one_line(public_address(url))
-    return text if len(text) <= _SHOWN_LONGEST else f"{text[: _SHOWN_LONGEST - 1]}…"
+    return cut(one_line(public_address(url)), _SHOWN_LONGEST)
 
 
 TEXT_MAX = 100_000

@@ -17,7 +17,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.processes import python_command, safe_environment
 from vlmtui.session.answer_checks import CPU_S
 from vlmtui.session.dials import structured_of
-from vlmtui.text import one_line
+from vlmtui.text import cut, one_line
 
 Kind = Literal["regex", "schema"]
 _MESSAGE_MAX = 200
@@ -58,8 +58,7 @@ def check_answer(kind: Kind, wanted: object, answer: str | None) -> StructureChe
     except RecursionError:
         return StructureCheck(None, f"The {kind} is nested too deeply.")
     fits, message = _CHECKS.ask(question)
-    message = one_line(message)
-    return StructureCheck(fits, message if len(message) <= _MESSAGE_MAX else f"{message[: _MESSAGE_MAX - 1]}…")
+    return StructureCheck(fits, cut(one_line(message), _MESSAGE_MAX))
 
 
 class _Checks:

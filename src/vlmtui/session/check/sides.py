@@ -185,7 +185,7 @@ def _log_ratio(own: Sequence[TokenLogprob], other: Sequence[TokenLogprob]) -> fl
     token at which another was chosen there. None: unknown."""
     total = 0.0
     for one, there in zip(own, other, strict=False):
-        known = {there.token_id: there.logprob} | {each.token_id: each.logprob for each in there.top}
+        known = there.by_id
         total += known.get(one.token_id, min(known.values())) - one.logprob
         if one.token_id != there.token_id:
             break

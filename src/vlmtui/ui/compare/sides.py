@@ -28,7 +28,7 @@ from vlmtui.registry.schema import Family
 from vlmtui.registry.unlisted import unlisted_family
 from vlmtui.session.comparison import ComparedMessage, Difference, LoadedComparison, answer_of, difference_of
 from vlmtui.session.generation import PromptMode
-from vlmtui.text import one_line
+from vlmtui.text import cut, one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answers import LEFT, RIGHT, AnswerPane, PictureStrip, difference_blocks, verdict_lines
 from vlmtui.ui.compare.raw_prompt import RawPane
@@ -363,7 +363,6 @@ def stored_line(number: int, stored: LoadedComparison) -> Content:
     if found is not None:
         prompts = "prompts identical" if found.prompts_identical else "prompts differ"
         said = f"{prompts}, {'answers identical' if found.answers_identical else 'answers differ'}"
-    answer = " ".join(one_line(stored.document.sides[1].answer).split())
-    answer = answer if len(answer) <= _ANSWER_MAX else f"{answer[: _ANSWER_MAX - 1]}…"
+    answer = cut(" ".join(one_line(stored.document.sides[1].answer).split()), _ANSWER_MAX)
     when = local_time(stored.created_ms).strftime("%Y-%m-%d %H:%M:%S")
     return Content.assemble((f"{number}  {when}", "bold"), (f"  {said}  ", "$muted"), answer)
