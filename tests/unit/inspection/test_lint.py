@@ -102,7 +102,7 @@ FAULTS = [
     Fault("mistral3", "the system prompt in the last turn", '"[INST]" -}}',
           '"[INST]" -}}{%- if loop.last -%}{{- "Be brief. " -}}{%- endif -%}', K.PREFIX_CHANGES),
     Fault("phi3_v", "a misspelled special token", "<|end|>", "<|ends|>", K.UNKNOWN_TOKEN, 8),
-    Fault("hunyuan_vl", "bars of another width", "<\\uff5chy_begin\\u2581of\\u2581sentence\\uff5c>", "<|hy_begin_of_sentence|>", K.BOS_MISSING),
+    Fault("hunyuan_vl", "bars of another width", "<｜hy_begin▁of▁sentence｜>", "<|hy_begin_of_sentence|>", K.BOS_MISSING),
     Fault("glm4_1v", "a line break left out", '"<|user|>\\n', '"<|user|>', K.WHITE_SPACE, 6),
     Fault("qwen2_5_vl", "a space before the text", '"<|im_start|>user\\n', '"<|im_start|>user\\n ', K.WHITE_SPACE, 5),
     Fault("qwen2_5_vl", "another default system prompt", "You are a helpful assistant.", "You are Qwen.", K.RECORD_DIFFERS),
