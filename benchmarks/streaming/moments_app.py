@@ -52,7 +52,9 @@ def is_settled(screen: Screen[Any]) -> bool:
         return False
     widgets: list[Widget] = [screen, *(node for node in screen.walk_children() if isinstance(node, Widget))]
     pumps: list[MessagePump] = [app, *widgets]
-    return not any(map(_waits, widgets)) and all(pump._message_queue.empty() for pump in pumps)
+    return not any(_waits(widget) for widget in widgets if widget.display) and all(
+        pump._message_queue.empty() for pump in pumps
+    )
 
 
 def _waits(widget: Widget) -> bool:
