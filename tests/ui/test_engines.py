@@ -28,6 +28,7 @@ from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.document.view import DocumentView
 from vlmtui.ui.models.screen import ModelList, ModelsScreen, row
+from vlmtui.ui.services import ExitReport
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts, SeveralModels
 
@@ -156,6 +157,14 @@ async def test_two_engines_are_compared_and_the_answer_of_one_is_used(chatting: 
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and len(chat.controller.exchanges) == 1)
         assert chat.last.answer is not None and chat.last.answer.text == "A dog."
         assert chat.last.record is not None and chat.last.record.model == "qwen"
+
+
+async def test_quitting_says_nothing_of_how_long_a_servers_model_stays_loaded(chatting: StartChat, box: None) -> None:
+    async with chatting(["One."]) as chat:
+        await chat.send("/engine http://box:8000")
+        await chat.until(lambda: chat.app.engines.state is EngineState.READY and len(chat.host.engines) == 2)
+        chat.app.exit(ExitReport.of("qwen", await chat.host.engine.status(), None))
+        assert chat.app.return_value == ExitReport("qwen", stays=False, keep_alive_s=0.0)
 
 
 async def test_an_engine_that_is_not_there_is_named(chatting: StartChat, box: None) -> None:

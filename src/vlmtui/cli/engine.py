@@ -15,7 +15,7 @@ import msgspec
 
 from vlmtui.bootstrap import Application, build
 from vlmtui.cli.output import LoadLine, note, stay_note
-from vlmtui.domain.engine import EngineInfo, EngineReady, LoadFailed, LoadProgress, read_backend
+from vlmtui.domain.engine import REMOTE_BACKEND, EngineInfo, EngineReady, LoadFailed, LoadProgress, read_backend
 from vlmtui.domain.sampling import PARAMETERS, Number, Sampling
 from vlmtui.engine.interface import Engine, WhenChanged
 from vlmtui.engine.machine import Machine
@@ -213,7 +213,8 @@ async def _load(engine: Engine) -> EngineInfo:
 
 
 async def leave_engine(engine: Engine, setup: AskSetup) -> None:
-    """Disconnect, and print how long the model stays loaded. With a keep-alive of 0, wait until it is unloaded."""
+    """Disconnect, and print how long a model on this machine stays loaded. With a keep-alive of 0, wait until it is
+    unloaded."""
     try:
         status = await engine.status()
     except VlmtuiError:
@@ -223,7 +224,7 @@ async def leave_engine(engine: Engine, setup: AskSetup) -> None:
         await engine.shutdown()
         return
     await engine.close()
-    if sys.stderr.isatty() or not setup.as_json:
+    if engine.spec.backend != REMOTE_BACKEND and (sys.stderr.isatty() or not setup.as_json):
         note(stay_note(engine.spec.name, status.keep_alive_s))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from vlmtui.domain.engine import REMOTE_BACKEND
 from vlmtui.engine.interface import EngineHost, ModelReader
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
@@ -47,7 +48,9 @@ class ExitReport(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(model: str | None, stays: EngineStatus | None, conversation: ConversationId | None) -> ExitReport:
-        """`stays`: the status of the engine if it stays loaded."""
+        """`stays`: the status of the engine if it stays loaded. A server's model does not stay because of vlmtui."""
+        if stays is not None and stays.spec.backend == REMOTE_BACKEND:
+            stays = None
         keep_alive_s = stays.keep_alive_s if stays is not None else 0.0
         return ExitReport(model, stays is not None, keep_alive_s, conversation)
 
