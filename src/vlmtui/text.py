@@ -69,7 +69,7 @@ def quoted(text: str, *, longest: int = 60) -> str:
 
 
 def cut(text: str, longest: int) -> str:
-    """Return at most so many characters of `text`, with … for what was cut off."""
+    """Return `text` with at most `longest` characters; a cut text ends in `…`."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 

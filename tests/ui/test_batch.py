@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.ui.conftest import picture
 from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.stage import stage
-from vlmtui.session.batch.media_desk import stage_again
+from vlmtui.session.batch.media_desk import MediaDesk
 from vlmtui.session.batch.results import ResultTable, StoredResult, decode_result
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.seeing import RoomImage
@@ -69,7 +70,8 @@ class Host(App[None]):
         self.push_screen(
             BatchScreen(
                 self.table,
-                self.table.path.parent / "cache",
+                MediaDesk(self.table.path.parent / "cache"),
+                self.table.path.parent / "thumbnails",
                 show_inspector=self.reports.append,
                 show_images=lambda images, at: self.opened.append((images, at)),
             )
@@ -168,37 +170,69 @@ async def test_images_that_are_gone_changed_or_no_files_are_told(tmp_path: Path)
     gone = about(picture(tmp_path, "gone.png"))
     (tmp_path / "gone.png").unlink()
     changed = about(picture(tmp_path, "new.png"), 2, sha256="0" * 64)
-    web = line(3, "a", sources=[{"modality": "image", "place": "https://example.org/a.png"}])
+    web = line(3, "a", sources=[{"modality": "image", "place": "https://u:key@example.org/a.png?sig=secret"}])
     inline = line(4, "a", media=["0" * 64], sources=[{"modality": "image", "place": ""}])
     write(tmp_path / "out.jsonl", [gone, changed, web, inline])
     app = Host(tmp_path / "out.jsonl")
     async with app.run_test(size=(80, 24)) as pilot:
         for words in (
             "gone.png does not exist.",
-            "new.png has changed since it was sent.",
-            "The image is at https://example.org/a.png; it is not kept.",
-            "The image was a part of the line; it is not kept.",
+            "new.png is not the file that was sent.",
+            "Can't show the image: it was at https://example.org/a.png.",
+            "Can't show the image: the results don't have its data.",
         ):
             await until(pilot, partial(app.tells, words))
             await pilot.press("p", "down")
         assert not app.opened
 
 
-async def test_rows_that_are_passed_quickly_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
+class SlowDesk(MediaDesk):
+    """Notes what is prepared, and waits for `go`."""
 
-    def staged(result: StoredResult, store: Path) -> list[Attachment]:
-        read.append(result.answer)
-        return stage_again(result, store)
+    def __init__(self, cache: Path) -> None:
+        super().__init__(cache)
+        self.read: list[str] = []
+        self.go = threading.Event()
 
-    monkeypatch.setattr("vlmtui.ui.batch.stage_again", staged)
+    def prepare_again(self, result: StoredResult) -> list[Attachment]:
+        self.read.append(result.answer)
+        assert self.go.wait(30)
+        return super().prepare_again(result)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SlowDesk:
+    desk = SlowDesk(tmp_path / "slow")
+    monkeypatch.setattr("tests.ui.test_batch.MediaDesk", lambda cache: desk)
+    return desk
+
+
+async def test_rows_that_are_passed_quickly_are_not_read(tmp_path: Path, slow: SlowDesk) -> None:
+    slow.go.set()
     write(tmp_path / "out.jsonl", [line(number, str(number)) for number in range(30)])
     app = Host(tmp_path / "out.jsonl")
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: read == ["0"])
+        await until(pilot, lambda: slow.read == ["0"])
         await pilot.press(*["down"] * 20)
-        await until(pilot, lambda: "20" in read)
-        assert len(read) < 10
+        await until(pilot, lambda: "20" in slow.read)
+        assert len(slow.read) < 10
+
+
+async def test_an_image_that_is_ready_late_is_not_that_of_the_next_row(tmp_path: Path, slow: SlowDesk) -> None:
+    shown = about(picture(tmp_path, "cat.png"))
+    gone = about(picture(tmp_path, "gone.png"), 2)
+    (tmp_path / "gone.png").unlink()
+    write(tmp_path / "out.jsonl", [shown, gone])
+    app = Host(tmp_path / "out.jsonl")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(slow.read) == 1)
+        await pilot.press("down")
+        slow.go.set()
+        await until(pilot, partial(app.tells, "gone.png does not exist."))
+        assert not app.screen.query(AttachmentView)
+        await pilot.press("p", "enter")
+        assert not app.opened
+        assert app.reports[-1].attachments == ()
 
 
 def test_another_file_is_reported(output: Path) -> None:

@@ -219,6 +219,19 @@ async def test_the_first_load_asks_when_the_engine_of_another_process_fills_the_
 
 
 @pytest.mark.usefixtures("full")
+async def test_a_question_whose_dialog_is_closed_is_answered_with_no(make_app: MakeApp) -> None:
+    host = ScriptedHost()
+    other = await running_elsewhere(host)
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test(size=(100, 30)) as pilot:
+        chat = Chat(app, host, pilot)
+        await chat.until(lambda: bool(asked(chat)))
+        app.back_to_chat()  # as opening a conversation does
+        await chat.until(lambda: app.engines.state is EngineState.NONE)
+        assert host.engines == [other]
+
+
+@pytest.mark.usefixtures("full")
 async def test_a_switch_never_unloads_the_engine_of_another_process(chatting: StartChat) -> None:
     async with chatting() as chat:
         other = await running_elsewhere(chat.host, "qwen2_5_vl")

@@ -220,7 +220,7 @@ class Lab:
     @cached_property
     def desk(self) -> MediaDesk:
         """The media of batch files."""
-        return self.stack.enter_context(closing(MediaDesk(self.application.paths.cache, num_frames=8)))
+        return self.stack.enter_context(closing(MediaDesk(self.application.paths.cache)))
 
     async def models(self, names: Sequence[str], home: Model | None) -> dict[str, Model | VlmtuiError]:
         """Return the model of each engine, or why it can't be used, by name."""

@@ -19,7 +19,7 @@ _LEVEL = 1 / 255 / 0.2
 _FIT = 0.02
 """The largest residual of a linear fit, as a share of the values' standard deviation."""
 _NORMALISED_MAX = 16.0
-"""Levels of 0 to 255 go above it, and normalised values are far smaller."""
+"""Larger values are levels of 0 to 255: normalised values are far smaller."""
 
 
 class PixelStep(StrEnum):

@@ -377,7 +377,7 @@ class AppEngines:
 
         keep_former: keep the loaded model until the new one is ready, so that `go_back` can return to it. Without it, a
         model that loads on this machine first stops the other models there. may_open: called before an engine is
-        opened; if it returns False, none is."""
+        opened; False: the load stops there."""
         if (loaded := self._find_beside(model)) is not None:
             self._make_current(loaded)
             return True

@@ -68,6 +68,8 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
     info: EngineInfo | None = None
     recipe: GenerationRecord | None = None
     """How a stored answer was generated, if `request` and `info` are unknown."""
+    model_name: str = ""
+    """The model's name, if that is all that is known of it."""
 
     @classmethod
     def of_answer(
@@ -104,8 +106,8 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def model(self) -> str:
-        """A repository id or a folder; empty if unknown."""
-        return self.info.spec.model if self.info else self.recipe.model if self.recipe else ""
+        """A repository id, a folder, or the model's name; empty if unknown."""
+        return self.info.spec.model if self.info else self.recipe.model if self.recipe else self.model_name
 
     def with_answer(self, answer: Answer) -> PromptReport:
         """Return a copy with another answer, and with the prompt of that answer if it is known."""
@@ -327,7 +329,7 @@ def request_again(
 
 def family_of(known: PromptReport, loaded: Model | None, registry: Registry) -> Family | None:
     """Return the family of the model that answered; None if it is neither loaded nor in the registry."""
-    if loaded is not None and known.model in (loaded.spec.model, ""):
+    if loaded is not None and known.model in (loaded.spec.model, loaded.spec.name, ""):
         return loaded.family
     name = known.recipe.family if known.recipe is not None else None
     return registry.get(name) if name else None

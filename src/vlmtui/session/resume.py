@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.exchange import Branch, exchanges_of
 from vlmtui.session.generation import Answer, PromptMode
 from vlmtui.session.settings import ChatSettings
+from vlmtui.store.errors import StoreError
 from vlmtui.store.records import ConversationId, GenerationRecord, StoredDraft, StoredModel, StoredTurn
 from vlmtui.text import one_line
 
@@ -203,14 +205,16 @@ class LoadedConversation(msgspec.Struct, frozen=True):
 
 
 def load_conversation(store: Store, *, conversation: ConversationId) -> LoadedConversation:
-    """Read the active branch, the draft and the settings. An answer whose writer has died is then interrupted. Raises
-    VlmtuiError if the conversation does not exist."""
+    """Read the active branch, the draft and the settings. Marks a running answer whose writer has died as interrupted,
+    if the store can be written. Raises VlmtuiError if the conversation does not exist."""
     from vlmtui.session.structured import check_structure
 
     found = store.conversation(conversation)
     newest = store.turns(conversation, limit=WINDOW)
-    if any(turn.state == "running" for turn in newest) and not store.database.is_read_only and store.mark_interrupted():
-        newest = store.turns(conversation, limit=WINDOW)
+    if any(turn.state == "running" for turn in newest) and not store.database.is_read_only:
+        with suppress(StoreError):
+            store.mark_interrupted()
+            newest = store.turns(conversation, limit=WINDOW)
     above = store.above(newest[0].id) if newest else []
     if newest and newest[0].role == "assistant" and above:
         # Keep a message together with its answer.

@@ -386,7 +386,7 @@ class VlmtuiApp(App[ExitReport | None]):
     def go_back_to(self, screen: Screen[Any]) -> None:
         """Close the screens above `screen`."""
         while self.screen is not screen:
-            self.pop_screen()
+            self.screen.dismiss(None)  # who waits for its result gets none
 
     def new_chat(self, model: Model | None = None) -> ChatScreen:
         """Return a new screen for the conversation. `model`: the model that will answer."""
@@ -435,16 +435,20 @@ class VlmtuiApp(App[ExitReport | None]):
         self.start_dialog(partial(self._open_batch, Path(file.strip() or _BATCH_FILE).expanduser()))
 
     async def _open_batch(self, output: Path) -> None:
+        from vlmtui.session.batch.media_desk import MediaDesk
         from vlmtui.session.batch.results import ResultTable
         from vlmtui.ui.batch import BatchScreen
 
+        paths = self.services.paths
         try:
             table = await asyncio.to_thread(ResultTable, output)
+            desk = await asyncio.to_thread(MediaDesk, paths.cache)
         except VlmtuiError as error:
             self.tell_error(error)
             return
-        cache = self.services.paths.thumbnails
-        self.push_screen(BatchScreen(table, cache, show_inspector=self.open_inspector, show_images=self.open_images))
+        self.push_screen(
+            BatchScreen(table, desk, paths.thumbnails, show_inspector=self.open_inspector, show_images=self.open_images)
+        )
 
     def action_cleanup(self) -> None:
         self.start_dialog(self.models.clean_up)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+import msgspec
 from rich.cells import cell_len, set_cell_size
 from textual import on, work
 from textual.app import ComposeResult
@@ -21,7 +20,7 @@ from textual.widgets import Static
 
 from vlmtui.domain.conversation import Attachment
 from vlmtui.errors import VlmtuiError
-from vlmtui.session.batch.media_desk import stage_again
+from vlmtui.session.batch.media_desk import MediaDesk
 from vlmtui.session.batch.results import ResultFilter, ResultTable, StoredResult
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.seeing import RoomImage
@@ -71,22 +70,22 @@ class BatchScreen(Screen[None]):
     def __init__(
         self,
         table: ResultTable,
+        desk: MediaDesk,
         cache: Path,
         *,
         show_inspector: Callable[[PromptReport], object],
         show_images: Callable[[Sequence[RoomImage], int], object],
     ) -> None:
-        """`table`: the results; closed when the screen closes. `cache`: the folder of thumbnails. `show_inspector`:
-        shows the prompt and answer of a result. `show_images`: shows the images of a result, first the one with this
-        index."""
+        """`table`: the results. `desk`: prepares their media. Both are closed when the screen closes. `cache`: the
+        folder of thumbnails. `show_inspector`: shows the prompt and answer of a result. `show_images`: shows the images
+        of a result, first the one with this index."""
         super().__init__()
         self.table = table
         self._cache = cache
         self._shown = ResultFilter.ALL
         self._show_inspector = show_inspector
         self._show_images = show_images
-        self._folder = TemporaryDirectory(prefix="vlmtui-batch-", ignore_cleanup_errors=True)
-        """The media of the highlighted item, as they were sent."""
+        self._desk = desk
         self._looked_at = _NOTHING
         """The highlighted item, once its media are staged."""
         self._settling: Timer | None = None
@@ -113,7 +112,7 @@ class BatchScreen(Screen[None]):
 
     def on_unmount(self) -> None:
         self.table.close()
-        self._folder.cleanup()
+        DRAWER.submit(self._desk.close)  # after the medium that it may be preparing
 
     def on_resize(self) -> None:
         self._highlighted()
@@ -129,6 +128,7 @@ class BatchScreen(Screen[None]):
             told = Content(error_text(self.app, error))
         self.query_one("#item", DocumentView).show(TextBlock(told))
         self._looked_at = _NOTHING
+        self.workers.cancel_group(self, "media")
         if self._settling is not None:
             self._settling.stop()
         self._settling = self.set_timer(_SETTLE_S, partial(self._show_media, result))
@@ -137,25 +137,20 @@ class BatchScreen(Screen[None]):
     async def _show_media(self, result: StoredResult | None) -> None:
         """Show the media of an item beside its answer."""
         views: list[Widget] = []
+        media: Sequence[Attachment] = ()
         if result is not None:
             try:
-                media = await asyncio.get_running_loop().run_in_executor(DRAWER, self._staged, result)
+                media = await asyncio.get_running_loop().run_in_executor(DRAWER, self._desk.prepare_again, result)
                 self._looked_at = _report(result, media)
             except VlmtuiError as error:
                 views = [Static(one_line(error.message), markup=False)]
         place = self.query_one("#media")
         rows = place.content_size.height - 1
-        for number, one in enumerate(self._looked_at.attachments[:_SHOWN_MAX], 1):
+        for number, one in enumerate(media[:_SHOWN_MAX], 1):
             views.append(AttachmentView(one, number, cache=self._cache, columns=_COLUMNS, rows=rows, brief=True))
         with one_frame(self):
             await place.remove_children()
             await place.mount_all(views)
-
-    def _staged(self, result: StoredResult) -> Sequence[Attachment]:
-        """Stage the media of an item in place of those of another item. Raises VlmtuiError."""
-        store = Path(self._folder.name) / "media"
-        shutil.rmtree(store, ignore_errors=True)
-        return stage_again(result, store)
 
     @on(AttachmentView.Clicked)
     def _clicked(self, event: AttachmentView.Clicked) -> None:
@@ -163,7 +158,9 @@ class BatchScreen(Screen[None]):
         self.action_picture(event.at)
 
     def action_picture(self, at: int = 0) -> None:
-        found = self._looked_at
+        found, result = self._looked_at, self._rows.current
+        if result is not None and result.error is not None:
+            found = msgspec.structs.replace(found, answer="")  # it is an error's message
 
         async def report() -> PromptReport:
             return found
@@ -219,7 +216,13 @@ def row_content(result: StoredResult) -> Content:
 
 def _report(result: StoredResult, media: Sequence[Attachment]) -> PromptReport:
     answer, prompt = result.answer if result.error is None else result.error.message, result.prompt or ""
-    return PromptReport(title=one_line(result.title), prompt_text=prompt, answer=answer, attachments=tuple(media))
+    return PromptReport(
+        title=one_line(result.title),
+        prompt_text=prompt,
+        answer=answer,
+        attachments=tuple(media),
+        model_name=result.model,
+    )
 
 
 def _details(result: StoredResult) -> Content:

@@ -222,8 +222,7 @@ class ModelLoading:
             self._app.back_to_chat()
 
     async def _may_open(self, model: Model) -> bool:
-        """Return whether to load a model, for which this app unloads none: ask if it may not fit into memory beside the
-        engines of other processes."""
+        """Return whether to load a model: ask if it may not fit into memory beside the engines of other processes."""
         question = await self._memory_question(model)
         if not question:
             return True
@@ -234,8 +233,11 @@ class ModelLoading:
 
         async def ask() -> None:
             name = one_line(model.spec.name)
-            yes, no = f"Load {name}", f"Don't load {name}"
-            answer.set_result(await self._app.confirm(question, yes=yes, no=no, careful=True))
+            is_yes = False
+            try:
+                is_yes = await self._app.confirm(question, yes=f"Load {name}", no=f"Don't load {name}", careful=True)
+            finally:
+                answer.set_result(is_yes)
 
         self._app.start_dialog(ask)
         return await answer
@@ -258,7 +260,7 @@ class ModelLoading:
         if others:
             sizes = [gib(other.rss_bytes if other.gpu_bytes is None else other.gpu_bytes) for other in others]
             held = ", ".join(f"{label} ({size})" for label, size in zip(theirs, sizes, strict=True))
-            asked.append(f"Loaded outside this app: {held}. `vlmtui stop` unloads it.")
+            asked.append(f"Loaded outside this app: {held}. `vlmtui stop MODEL` unloads an engine.")
         return " ".join(asked)
 
     def _start(self, model: Model, *, keep_former: bool = False, asks: bool = False) -> None:

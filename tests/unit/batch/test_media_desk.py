@@ -8,7 +8,7 @@ from PIL import Image
 
 from vlmtui.media.content_store import require_intact
 from vlmtui.session.batch.items import MediaSource
-from vlmtui.session.batch.media_desk import MediaDesk
+from vlmtui.session.batch.media_desk import MediaDesk, stored_place
 
 
 async def test_a_medium_stays_until_its_item_is_answered(tmp_path: Path) -> None:
@@ -21,3 +21,8 @@ async def test_a_medium_stays_until_its_item_is_answered(tmp_path: Path) -> None
     require_intact(Path(second.path))
     desk.close()
     assert not list((tmp_path / "cache" / "batches").iterdir())
+
+
+def test_a_place_is_stored_without_the_secrets_of_its_address() -> None:
+    assert stored_place("https://me:key@host/a.png?sig=secret#page=2") == "https://host/a.png"
+    assert stored_place("/pictures/a?b@c.pdf#page=2") == "/pictures/a?b@c.pdf#page=2"

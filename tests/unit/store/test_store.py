@@ -27,6 +27,8 @@ from tests.unit.store.made import (
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, system_turn, user_turn
 from vlmtui.domain.generation import Failure
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.session.resume import load_conversation
+from vlmtui.store.errors import StoreError
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import AnswerData, ConversationId, StoredDraft, TurnId
 from vlmtui.store.store import Store
@@ -212,6 +214,22 @@ def test_turns_and_comparisons_refer_to_their_media(store: Store) -> None:
     assert needed(store) == {cat.sha256, dog.sha256}
     store.purge(conversation)
     assert needed(store) == set()
+
+
+def test_a_running_answer_is_read_while_the_store_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path)
+    asked = store.add_turn(conversation := store.new_conversation(), None, user_turn("?"))
+    store.write_answer(store.begin_answer(asked, RECIPE), "so far", AnswerData(tokens=2))
+
+    def full() -> None:
+        raise StoreError(ErrorKind.BAD_INPUT, "The disk is full.")
+
+    monkeypatch.setattr(store, "mark_interrupted", full)
+    (exchange,) = load_conversation(store, conversation=conversation).branch.all
+    assert exchange.answer.text == "so far"
+    store.close()
 
 
 def test_answers_of_the_living_are_left_alone(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from vlmtui.errors import bad_input
 from vlmtui.files import write_atomically
 from vlmtui.media.images import BYTES_MAX, as_png, open_image
 from vlmtui.media.pages import sound_source, with_page
-from vlmtui.media.paths import is_url
+from vlmtui.media.paths import is_url, public_address, shown_address
 from vlmtui.media.stage import FILE_BYTES_MAX, download_source, from_address, stage_as
 from vlmtui.paths import private_dir
 from vlmtui.reading import opened, read_whole, unreadable
@@ -40,7 +40,7 @@ _OF_URLS = str.maketrans("-_", "+/")
 class MediaDesk:
     """Prepares the media of items. `close` removes all prepared files."""
 
-    def __init__(self, cache: Path, *, num_frames: int) -> None:
+    def __init__(self, cache: Path, *, num_frames: int = 8) -> None:
         """cache: the application's cache folder. num_frames: frames to sample from a video. Raises VlmtuiError."""
         parent = private_dir(private_dir(cache) / "batches")
         _remove_abandoned_folders(parent)
@@ -83,6 +83,23 @@ class MediaDesk:
                 file.unlink()
         return from_address(found, source.place)
 
+    def prepare_again(self, result: StoredResult) -> list[Attachment]:
+        """Prepare the media of a result, to look at them, and remove those of the last result. Blocking. Raises
+        VlmtuiError if a file is missing or not the one that was sent, and for media that were no files."""
+        store = self._folder / "looked at"
+        shutil.rmtree(store, ignore_errors=True)
+        found = []
+        for at, source in enumerate(result.sources):
+            if not source.place:
+                raise bad_input(f"Can't show the {source.modality}: the results don't have its data.")
+            if is_url(source.place):
+                raise bad_input(f"Can't show the {source.modality}: it was at {shown_address(source.place)}.")
+            attachment = stage_as(source.modality, Path(source.place), store)
+            if result.media[at : at + 1] != (attachment.sha256,):
+                raise bad_input(f"{one_line(attachment.name)} is not the file that was sent.")
+            found.append(attachment)
+        return found
+
     @staticmethod
     def remove(media: Sequence[Attachment]) -> None:
         """Remove prepared media. Blocking."""
@@ -111,19 +128,9 @@ class MediaDesk:
         return msgspec.structs.replace(found, source=source.place)
 
 
-def stage_again(result: StoredResult, store: Path) -> list[Attachment]:
-    """Stage the media of a result, to look at them. Blocking. Raises VlmtuiError if a file is missing or has changed,
-    and for media that were no files."""
-    found = []
-    for at, source in enumerate(result.sources):
-        if not source.place or is_url(source.place):
-            where = f"is at {one_line(source.place)}" if source.place else "was a part of the line"
-            raise bad_input(f"The {source.modality} {where}; it is not kept.")
-        attachment = stage_as(source.modality, Path(source.place), store)
-        if at < len(result.media) and attachment.sha256 != result.media[at]:
-            raise bad_input(f"{one_line(attachment.name)} has changed since it was sent.")
-        found.append(attachment)
-    return found
+def stored_place(place: str) -> str:
+    """Return a medium's place for storing: of a web address without what may be secret."""
+    return public_address(place) if is_url(place) else place
 
 
 def _decoded(source: MediaSource) -> bytes:

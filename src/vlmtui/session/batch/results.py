@@ -228,6 +228,8 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None
     line: LineNumber
     key: str
+    model: str = ""
+    """The model's name; empty if there is no answer."""
     question: str = ""
     media: tuple[str, ...] = ()
     """The SHA-256 of each medium; empty if the item failed before it was sent."""

@@ -27,7 +27,7 @@ from vlmtui.registry.prompts import check_attachments
 from vlmtui.registry.schema import Family
 from vlmtui.session.answer_json import answer_json, tokens_json
 from vlmtui.session.batch.items import BadItem, BatchItem, Item, failed_at_line
-from vlmtui.session.batch.media_desk import MediaDesk
+from vlmtui.session.batch.media_desk import MediaDesk, stored_place
 from vlmtui.session.batch.results import MatchedItem
 from vlmtui.session.dials import with_variables
 from vlmtui.session.generation import Answer, PromptMode, make_request, missing_answer, request_for, whole_answer
@@ -138,7 +138,7 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
             value["question"] = item.question
             value["mode"] = "raw" if item.raw is not None else self.mode
             value["media"] = [one.sha256 for one in result.attachments]
-            value["sources"] = [{"modality": one.modality, "place": one.place} for one in item.sources]
+            value["sources"] = [{"modality": one.modality, "place": stored_place(one.place)} for one in item.sources]
             if warnings := [warning for one in result.attachments if (warning := warning_of(one))]:
                 value["warnings"] = warnings
         if answer is not None:

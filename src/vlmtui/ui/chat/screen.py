@@ -125,10 +125,11 @@ class ChatScreen(Screen[None]):
         self.query_one(Composer).focus()
         await self._fill_transcript()
         self.call_later(self.show_status)
-        self.call_after_refresh(self._mount_bars)
 
     async def _mount_bars(self) -> None:
         """Mount the bars that are hidden at first, after the first paint, which they would delay."""
+        if self.query(SearchBar):
+            return
         load = LoadCard(self.chat, self.engines, lambda: self.main_app.models.last_load_s)
         await self.mount(SearchBar(), load, EditingBar(self.chat), QueueBar(), before=self.panel)
         await self.panel.mount_bars()
@@ -148,6 +149,8 @@ class ChatScreen(Screen[None]):
     def on_screen_resume(self) -> None:
         """Update the title, which another screen may have changed."""
         self.query_one(ChatFrame).show_title_soon()
+        if not self.is_filled:  # again if another screen has left before it was drawn: the callback was lost with it
+            self.call_after_refresh(self._mount_bars)
 
     def on_unmount(self) -> None:
         if self._post_event in self.chat.subscribers:
@@ -220,7 +223,7 @@ class ChatScreen(Screen[None]):
         self.transcript.show_end()
 
     def action_search(self) -> None:
-        if self.chat.exchanges:
+        if self.chat.exchanges and self.is_filled:
             self._cursor.leave()
             self._load_all()
             self.query_one(SearchBar).open(self.transcript)

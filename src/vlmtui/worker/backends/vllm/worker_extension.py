@@ -90,9 +90,11 @@ class WorkerExtension:
     def own_normalisation(self) -> list[tuple[list[float], list[float]]]:
         """Return by channel the factors and the offsets that the loaded model's own modules apply to levels of 0 to
         255; those of a module that leaves them as they are: 1 and 0. Empty if the model has no such module."""
-        from vllm.model_executor.layers.fusion.mm_input_norm import FusedMMInputNorm, IdentityInputNorm
-
         found: list[tuple[list[float], list[float]]] = []
+        try:
+            from vllm.model_executor.layers.fusion.mm_input_norm import FusedMMInputNorm, IdentityInputNorm
+        except ImportError:  # a version that names them otherwise
+            return found
         for one in self.get_model().modules():  # type: ignore[attr-defined]  # vLLM's worker has it
             if isinstance(one, FusedMMInputNorm):
                 found.append((one.weight.tolist(), one.bias.tolist()))
