@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.engine.test_remote_server import slowed
 from tests.support.asker import Asker
 from tests.support.hosts import patient_host
 from tests.support.pictures import Easel
@@ -158,11 +159,11 @@ async def test_a_killed_rank_leaves_no_answer_that_looks_complete(
             )
             clients.append(await stack.enter_async_context(opening))
         streams = []
-        for client in clients:  # that of the rank that is killed comes last, so that it still goes on
-            begun = asyncio.Event()
-            streams.append(asyncio.create_task(stream(client, endless(shapes), begun)))
-            await begun.wait()
-        await until_ranks_generated(clients[-1])
+        with slowed(running.server):
+            for client in clients:  # that of the rank that is killed comes last, so that it still goes on
+                begun = asyncio.Event()
+                streams.append(asyncio.create_task(stream(client, endless(shapes), begun)))
+                await begun.wait()
         assert not streams[-1].done(), ("it ended before anything was killed", streams[-1].result())
         running.kill_a_rank()
         *others, (kept, last) = await asyncio.gather(*streams)

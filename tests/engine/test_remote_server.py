@@ -158,7 +158,7 @@ async def test_the_count_of_a_prompt_tells_a_limit_before_anything_is_sent(addre
 
 
 @contextmanager
-def slowed(server: VllmServer, *, run_s: float = 0.1, stand_s: float = 0.7) -> Iterator[None]:
+def slowed(server: VllmServer, *, run_s: float = 0.04, stand_s: float = 0.3) -> Iterator[None]:
     """Let all processes of a server run for a short time only, again and again, as on a machine that is starved.
 
     So an endless answer is still in its middle when the first token has been read, however busy the machine is."""

@@ -155,9 +155,9 @@ class BatchScreen(Screen[None]):
     @on(AttachmentView.Clicked)
     def _clicked(self, event: AttachmentView.Clicked) -> None:
         event.stop()
-        self.action_picture(event.at)
+        self.action_image(event.at)
 
-    def action_picture(self, at: int = 0) -> None:
+    def action_image(self, at: int = 0) -> None:
         found, result = self._looked_at, self._rows.current
         if result is not None and result.error is not None:
             found = msgspec.structs.replace(found, answer="")  # it is an error's message

@@ -282,7 +282,7 @@ BATCH = Scope(
     "In the results of a batch",
     actions=(
         Action("open", "Inspect", "Show the item's prompt and answer in the inspector.", "enter", footer=True),
-        Action("picture", "Picture", "Show the item's images in the image room.", "p", footer=True),
+        Action("image", "Image", "Show the item's images in the image room.", "p", footer=True),
         Action(
             "next",
             "Filter",
