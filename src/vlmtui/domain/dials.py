@@ -76,7 +76,7 @@ DIALS = {
         Dial("logit_bias", DialKind.BIASES, "ID:BIAS,… from -100 to 100"),
         Dial("allowed_token_ids", DialKind.TOKENS, "the only tokens of the answer: 1,2"),
         Dial("min_tokens", DialKind.COUNT, "at least N tokens"),
-        Dial("ignore_eos", DialKind.FLAG, "ignore the model's end token; the family's stop tokens still count"),
+        Dial("ignore_eos", DialKind.FLAG, "ignore the model's own end token"),
         Dial("skip_special_tokens", DialKind.FLAG, "leave special tokens out of the answer"),
         Dial("include_stop_str_in_output", DialKind.FLAG, "keep the stop string in the answer"),
         Dial("json", DialKind.SCHEMA, "an answer that fits this JSON schema, or @FILE"),

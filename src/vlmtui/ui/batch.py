@@ -144,6 +144,8 @@ class BatchScreen(Screen[None]):
                 self._looked_at = _report(result, media)
             except VlmtuiError as error:
                 views = [Static(one_line(error.message), markup=False)]
+        if self not in self.app.screen_stack:  # it was closed meanwhile
+            return
         place = self.query_one("#media")
         rows = place.content_size.height - 1
         for number, one in enumerate(media[:_SHOWN_MAX], 1):
