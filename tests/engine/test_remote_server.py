@@ -23,7 +23,7 @@ from tests.support.template_prompts import differing_prompts
 from tests.support.vllm_server import VllmServer
 from vlmtui.domain.conversation import VideoSampling
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.generation import Delta, GenerateRequest, PromptReady, RenderRequest
+from vlmtui.domain.generation import Delta, Finished, GenerateRequest, PromptReady, RenderRequest
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.errors import VlmtuiError
@@ -262,11 +262,11 @@ async def test_stopped_and_killed_servers_are_distinguished(served: Served) -> N
             assert all(isinstance(event, kind) for event in await asyncio.gather(anext(goes_on), anext(given_up)))
     core.suspend()
     try:
-        async for _ in given_up:
-            pass
+        rest = [event async for event in given_up]
     except VlmtuiError as error:
         assert "has been silent for 3 seconds" in error.message
     else:
+        assert isinstance(rest[-1], Finished) and rest[-1].usage.completion_tokens == 3000
         pytest.skip("the whole answer had come before the engine was stopped: nothing can be silent")
     finally:
         core.resume()
